@@ -1,0 +1,43 @@
+# The few words that the folders' CMakeLists use.
+
+# hyperserve_library(NAME SOURCES ... DEPS ... [TORCH]): a static library of one folder; includes are from the root.
+# TORCH: its sources include LibTorch and share one precompiled torch/torch.h.
+function(hyperserve_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(${name} PUBLIC hyperserve_flags ${ARG_DEPS})
+    if(ARG_TORCH)
+      hyperserve_torch(${name})
+    endif()
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE hyperserve_flags ${ARG_DEPS})
+  endif()
+endfunction()
+
+# The target's sources include LibTorch: flags, libraries and the shared precompiled header.
+function(hyperserve_torch name)
+  target_link_libraries(${name} PRIVATE torch_headers)
+  if(HYPERSERVE_PCH)
+    target_precompile_headers(${name} REUSE_FROM torch_pch)
+  endif()
+endfunction()
+
+# hyperserve_test(NAME SOURCES ... DEPS ... [TORCH] [LABELS ...] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.
+function(hyperserve_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE hyperserve_flags ${ARG_DEPS} GTest::gmock)
+  if(ARG_TORCH)
+    hyperserve_torch(${name})
+    target_link_libraries(${name} PRIVATE test_main_torch)
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

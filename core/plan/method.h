@@ -1,0 +1,61 @@
+// The names of the methods. Their numbers (tableaux) stand in core/ode/tableau.h, which checks at
+// compile time that the two tables agree.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+namespace hyperserve {
+
+enum class Method {
+  kEuler,
+  kMidpoint,
+  kHeun,
+  kRalston,
+  kAlpha,  // the second-order family: c2 = alpha, b = (1 - 1/(2 alpha), 1/(2 alpha)), 0 < alpha <=
+           // 1
+  kRk3,    // Kutta's third-order method
+  kRk4,
+  kRk438,  // the 3/8 rule
+  kHeunEuler,
+  kBosh3,
+  kTsit5,
+  kDopri5,
+};
+
+struct MethodName {
+  Method method;
+  std::string_view name;
+  int order;      // p, of the solution that is kept
+  bool embedded;  // has a pair, so it can control its error
+};
+
+inline constexpr std::array<MethodName, 12> kMethodNames = {{
+    {Method::kEuler, "euler", 1, false},
+    {Method::kMidpoint, "midpoint", 2, false},
+    {Method::kHeun, "heun", 2, false},
+    {Method::kRalston, "ralston", 2, false},
+    {Method::kAlpha, "alpha", 2, false},
+    {Method::kRk3, "rk3", 3, false},
+    {Method::kRk4, "rk4", 4, false},
+    {Method::kRk438, "rk4_38", 4, false},
+    {Method::kHeunEuler, "heun_euler", 2, true},
+    {Method::kBosh3, "bosh3", 3, true},
+    {Method::kTsit5, "tsit5", 5, true},
+    {Method::kDopri5, "dopri5", 5, true},
+}};
+
+constexpr const MethodName& NameOf(Method method) {
+  return kMethodNames[static_cast<size_t>(method)];
+}
+std::optional<Method> MethodFromName(std::string_view name);
+
+// A method and, for kAlpha only, its parameter (0 elsewhere).
+struct MethodChoice {
+  Method method = Method::kEuler;
+  double alpha = 0.0;
+  bool operator==(const MethodChoice&) const = default;
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,84 @@
+// Dynamic batching by plan: bounded queues in, batches on solver threads, one callback a request
+// out. Thread-safe.
+//
+//   Submit -> queue of its BatchKey -> batch (full, overdue or draining) -> Engine on one of W
+//   solver threads -> done
+//
+// A batch never mixes generations, models or plans. Answers of a request never depend on what
+// shares its batch.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/engine/engine.h"
+#include "server/clock/clock.h"
+
+namespace hyperserve {
+
+// One request's work. `spec` decides which queue it waits in: two requests share a batch where
+// everything in it is equal.
+struct Work {
+  BatchSpec spec;
+  Segment segment;
+  std::shared_ptr<const void> keep_alive;  // owns what segment.data points to, and the pinned model
+  Clock::TimePoint deadline;               // honoured at admission, at dequeue and between launches
+  std::function<bool()> cancelled;         // thread-safe; may be empty
+  int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
+};
+
+// A request's part of a batch's results.
+struct WorkResult {
+  BatchResult rows;  // this request's rows only
+  double queue_seconds = 0;
+  double solve_seconds = 0;
+  std::string engine;
+  std::string device;
+};
+
+struct BatcherOptions {
+  int64_t batch_rows_max = 256;                     // rows of one batch
+  std::chrono::microseconds queue_delay_max{2000};  // how long the oldest row may wait for company
+  int64_t queue_rows_max = 16384;                   // rows waiting in all queues
+  int64_t queue_bytes_max = 256 << 20;              // bytes waiting in all queues
+  int64_t live_queues_max = 64;                     // distinct keys waiting or running
+  int solvers = 1;                                  // threads, an engine each
+  int advance_steps = 8;  // steps between two looks at deadlines and cancellation
+};
+
+class Batcher {
+ public:
+  using Done = std::function<void(absl::StatusOr<WorkResult>)>;
+  using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<Engine>>()>;
+
+  // Starts the threads; each makes its own engine by calling the factory.
+  static absl::StatusOr<std::unique_ptr<Batcher>> Start(BatcherOptions options,
+                                                        EngineFactory factory, const Clock* clock);
+  ~Batcher();  // as Drain(0)
+
+  // `done` is called exactly once: at once with an error where the work is refused
+  // (kResourceExhausted: queues full; kDeadlineExceeded, kCancelled, kUnavailable: draining), else
+  // later on a solver thread.
+  void Submit(Work work, Done done);
+
+  // No new work; waits until what was admitted has finished or `limit` has passed, then fails the
+  // rest kUnavailable. True when everything finished.
+  bool Drain(std::chrono::milliseconds limit);
+
+  struct Depth {
+    int64_t requests = 0, rows = 0, bytes = 0, queues = 0;
+  };
+  Depth depth() const;
+
+ private:
+  class Impl;
+  explicit Batcher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hyperserve

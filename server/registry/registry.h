@@ -1,0 +1,126 @@
+// The models that are served and the generations of their corrections (DESIGN.md section 7).
+// Thread-safe.
+//
+// Reading never waits for loading: a Pin is a shared_ptr copied under a mutex. Everything slow
+// (files, the gate, warm-up, destruction of what nobody pins any more) happens on the registry's
+// own thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/model/model.h"
+#include "core/model/repository.h"
+
+namespace hyperserve {
+
+// One immutable version of a correction, as it is served.
+struct Generation {
+  int64_t number = 0;
+  std::shared_ptr<const Hypersolver> correction;
+  Calibration calibration;  // of the plans that use it
+};
+
+// One (model, method): what is active and what rollback would return to.
+struct CorrectionState {
+  MethodChoice method;
+  std::shared_ptr<const Generation> active;    // null: none is served
+  std::shared_ptr<const Generation> previous;  // null: none
+  std::string problem;                         // why what is in the folder is not used; empty: fine
+};
+
+// A consistent picture of one model, immutable: a request that holds it keeps its model and
+// generation alive.
+struct ServedModel {
+  std::string name;
+  std::shared_ptr<const Model> model;
+  std::string spec_json;  // model.json as on disk
+  Calibration calibration;
+  std::vector<CorrectionState> corrections;
+  std::string problem;  // calibration of another base, and the like; empty: fine
+
+  const CorrectionState* Find(const MethodChoice& method) const;
+};
+
+struct GateMeasurement {
+  int steps = 0;
+  double candidate_error = 0;
+  std::optional<double> active_error;
+  double base_error = 0;
+};
+
+struct PublishOutcome {
+  int64_t generation = 0;
+  int64_t previous_generation = 0;
+  std::vector<GateMeasurement> gate;
+  double seconds = 0;
+};
+
+// The pure decision of the gate: does the candidate pass, and why not, in words with the numbers.
+// `margin`: 0.02 means at most 2 % worse than the active generation. Passes where at every K the
+// candidate beats the base.
+Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
+
+struct RegistryOptions {
+  std::string repository;  // the folder
+  bool read_only = false;  // publish and rollback are refused with kFailedPrecondition
+  double gate_margin = 0.02;
+  double poll_seconds = 1.0;   // how often the folder is looked at for new generations; 0: never
+  std::string device = "cpu";  // where the gate measures
+  int64_t publish_queue_limit = 8;  // candidates waiting; more are kResourceExhausted
+  // Warms what will be served on every serving device, before the swap; called on the registry's
+  // thread.
+  std::function<absl::Status(const Model&, const Hypersolver*)> warm;
+};
+
+class Registry {
+ public:
+  // What happened, for logs and metrics. Called on the registry's thread, outside its locks.
+  struct Event {
+    enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
+    Kind kind;
+    std::string model;
+    std::string method;  // empty for model events
+    int64_t generation = 0;
+    std::string source;  // "start", "rpc", "folder"
+    std::string detail;  // the verdict or the error, in words
+  };
+
+  // Loads every model of the repository (blocking); a model that does not fit is refused by an
+  // event, the others are served. Fails where the folder cannot be read or not one model could be
+  // loaded.
+  static absl::StatusOr<std::unique_ptr<Registry>> Open(RegistryOptions options,
+                                                        std::function<void(const Event&)> on_event);
+  ~Registry();  // ends the registry's thread; pins stay valid
+
+  std::vector<std::shared_ptr<const ServedModel>> List() const;  // sorted by name
+  // kNotFound names the model and the ones that are there.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
+
+  // Writes the files as a new generation, runs the gate, swaps. `done` is called on the registry's
+  // thread, exactly once. kFailedPrecondition with the reason where the candidate is refused,
+  // kAborted where parent_generation is not active, kNotFound, kInvalidArgument (unknown file
+  // names, sizes), kResourceExhausted.
+  void Publish(std::string model, std::string method, GenerationFiles files,
+               std::optional<int64_t> parent_generation,
+               std::function<void(absl::StatusOr<PublishOutcome>)> done);
+  // generation 0: the previous one. kFailedPrecondition where there is none or it never passed.
+  void Rollback(std::string model, std::string method, int64_t generation,
+                std::function<void(absl::StatusOr<PublishOutcome>)> done);
+
+ private:
+  class Impl;
+  explicit Registry(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// `hyperserve --check FOLDER`: reads one model folder (or a repository of them) and says everything
+// that does not fit, one line each, file first. Empty: all fits.
+std::vector<std::string> CheckModelFolder(const std::string& folder);
+
+}  // namespace hyperserve
