@@ -38,6 +38,17 @@ struct Segment {
   uint64_t first_row = 0;  // kNoise
 };
 
+// How a flow's log-density is carried. Served: kDivergence for classical plans.
+enum class LogDensity {
+  kNone,
+  // d(log p)/ds = -tr(df/dz), exact trace by forward-mode tangents, solved by the plan's own method
+  // beside the state (and under its error control). Classical plans only.
+  kDivergence,
+  // log|det| of the Jacobian of each discrete step, by tangents: the exact log-density of the
+  // discrete map. Fixed plans, classical or hypersolved.
+  kStepMap,
+};
+
 // What a batch has in common: rows of different requests may share a batch where these are equal.
 struct BatchSpec {
   std::shared_ptr<const Model> model;
@@ -48,10 +59,10 @@ struct BatchSpec {
   Direction direction =
       Direction::kForward;  // flows: the direction of this solve, which may be against the field
   std::optional<std::array<double, 2>> span;  // the solver's own clock; the model's where absent
-  std::vector<double> save_at;    // strictly increasing depths within the span; empty: none
-  int64_t max_steps = 10000;      // of an adaptive row, accepted and rejected
-  bool want_outputs = false;      // y = h_y(z(s1)) (classifiers)
-  bool want_log_density = false;  // flows: see BatchResult
+  std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
+  int64_t max_steps = 10000;    // of an adaptive row, accepted and rejected
+  bool want_outputs = false;    // y = h_y(z(s1)) (classifiers)
+  LogDensity log_density = LogDensity::kNone;  // flows only
 };
 
 struct Batch {
@@ -67,10 +78,9 @@ struct BatchResult {
                        // they came.
   HostTensor saved;    // [rows, save_at, state...]; depths not reached are NaN
   HostTensor outputs;  // [rows, outputs], where wanted
-  // Where wanted, F64 [rows]. Solves from noise to data: log p(x) of the sample x = z(s1), log
-  // N(z0) - log|det dx/dz0|. Solves from data to noise: log p(x) of the row's x = z(s0), log N(z1)
-  // + log|det dz1/dx|. Classical adaptive plans carry exact divergence in the ODE; discrete plans
-  // (fixed, hypersolved) the exact log|det| of the discrete step map.
+  // Where asked, F64 [rows]. Solves from noise to data: log p(x) of the sample x = z(s1), which is
+  // log N(z0) - log|det dx/dz0|. Solves from data to noise: log p(x) of the row's x = z(s0), log
+  // N(z1) + log|det dz1/dx|.
   HostTensor log_density;
   std::vector<int32_t> nfe;  // per row; rejected steps and the first-step estimate included
   std::vector<int32_t> correction_evaluations;  // per row
