@@ -71,6 +71,11 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text);
 // The canonical spelling; `/exact` is not printed. Precondition: ValidatePlan(plan).ok().
 std::string PrintPlan(const Plan& plan);
 
+// A method alone, as it is spelled in a plan and names its folder in a repository: "heun",
+// "alpha(0.75)". Inverses; errors as ParsePlan's.
+absl::StatusOr<MethodChoice> ParseMethod(std::string_view text);
+std::string PrintMethod(const MethodChoice& method);
+
 // What the parser would refuse in a plan built by hand: steps < 1, tolerances not finite or <= 0, a
 // tolerance on a method without an embedded pair, alpha outside (0, 1], an automatic plan without a
 // target.
