@@ -8,12 +8,14 @@
 #pragma once
 
 #include <exception>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #define HS_CONCAT_INNER(a, b) a##b
 #define HS_CONCAT(a, b) HS_CONCAT_INNER(a, b)
@@ -36,12 +38,14 @@
 
 namespace hyperserve {
 
+// This Abseil's string_view is a type of its own: the same characters, for StrCat and its kin.
+inline absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
+
 // The status with `context` put before its message: "model 'fashion': weights.safetensors: ...". OK
 // stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(absl::string_view(context.data(), context.size()),
-                                                  ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(Absl(context), ": ", status.message()));
 }
 
 // Runs `body` (returning absl::Status or absl::StatusOr<T>) and turns any std::exception that
@@ -52,8 +56,7 @@ auto CatchExceptions(std::string_view what, Body&& body) -> std::invoke_result_t
   try {
     return std::forward<Body>(body)();
   } catch (const std::exception& error) {
-    return absl::InternalError(
-        absl::StrCat(absl::string_view(what.data(), what.size()), ": ", error.what()));
+    return absl::InternalError(absl::StrCat(Absl(what), ": ", error.what()));
   }
 }
 
