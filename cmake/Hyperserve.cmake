@@ -28,6 +28,7 @@ endfunction()
 function(hyperserve_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})  # bin/ is for people
   target_link_libraries(${name} PRIVATE hyperserve_flags ${ARG_DEPS} GTest::gmock)
   if(ARG_TORCH)
     hyperserve_torch(${name})

@@ -1,0 +1,19 @@
+# Versions of everything that does not come from Debian, and the Debian packages. Sourced by env.sh and setup.sh.
+torch_pin=2.11.0
+build_pins=(cmake==3.31.6 ninja==1.11.1.4)
+
+# The light set: linking torch_cpu and c10 needs these two of the NVIDIA wheels and no more.
+cpu_pins=(torch==$torch_pin nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# The full set, with everything that the wheel asks for.
+cuda_pins=(torch==$torch_pin)
+# nvcc where the system has none. The last two are pinned because ptxas refuses code of a newer compiler.
+nvcc_pins=('cuda-toolkit[nvcc,cccl]==13.0.2' nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88)
+
+apt_packages=(
+  g++ make git ccache pkg-config ca-certificates
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  prometheus-cpp-dev libcpp-httplib-dev libspdlog-dev zlib1g-dev libssl-dev libboost-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format gnuplot-nox python3-venv python3-grpcio python3-protobuf python3-yaml
+  dataset-fashion-mnist
+)

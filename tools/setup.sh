@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Installs what building needs, and only what is missing: Debian packages, promtool, and LibTorch, CMake and Ninja in a
+# virtual environment that all clones of one user share. Run again at any time; a second run takes well under a second.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+mkdir -p "$hyperserve_cache/bin"
+log=$hyperserve_cache/setup.log
+
+# One set-up at a time; the lock goes with the process.
+exec 9>"$hyperserve_cache/setup.lock"
+flock -n 9 || { echo "setup: another set-up is running, waiting for it"; flock 9; }
+: >"$log"
+
+# step TEXT COMMAND...: one line on the terminal, everything else in the log, which is shown when the command fails.
+step() {
+  echo "setup: $1"
+  shift
+  if ! "$@" >>"$log" 2>&1 </dev/null; then
+    tail -n 25 "$log" >&2
+    echo "setup: failed: $* (all of it: $log)" >&2
+    exit 1
+  fi
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "setup: neither root nor sudo; as root run: $*" >&2
+    exit 1
+  fi
+}
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 "$@"; }
+
+install_packages() {
+  apt_get update
+  apt_get install -y --no-install-recommends "$@"
+}
+
+# install_missing PACKAGE...: asks dpkg first, so that nobody needs root where nothing is missing.
+install_missing() {
+  local missing=() have
+  have=$(dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed \([^:]*\).*/\1/p')
+  for package in "$@"; do
+    grep -qxF -e "$package" <<<"$have" || missing+=("$package")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    step "${#missing[@]} Debian packages: ${missing[*]}" install_packages "${missing[@]}"
+  fi
+}
+
+# promtool without the package around it, which would start a server.
+unpack_promtool() {
+  local folder=$hyperserve_cache/promtool.tmp
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  (cd "$folder" && { apt-get -qq download prometheus || { apt_get update && apt-get -qq download prometheus; }; })
+  dpkg -x "$folder"/prometheus_*.deb "$folder"
+  mv "$folder/usr/bin/promtool" "$hyperserve_cache/bin/promtool"
+  rm -rf "$folder"
+}
+
+wheels() { "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+
+make_venv() {
+  # Without pip it is half made; with pip, what an interrupted run has already fetched is kept.
+  [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv --clear "$venv"
+}
+
+link_nvcc() {
+  local cuda=$site/nvidia/cu13
+  ln -sfn lib "$cuda/lib64"
+  ln -sf libcudart.so.13 "$cuda/lib/libcudart.so"
+  ln -sf libnvrtc.so.13 "$cuda/lib/libnvrtc.so"
+}
+
+# The stamp names all that the environment holds and is written last: an interrupted set-up is taken up again.
+set_up_venv() {
+  local wanted=("${build_pins[@]}")
+  local need_nvcc=
+  if [ "$device" = cuda ] && { [ -z "$nvcc" ] || [[ $nvcc == "$site"/* ]]; }; then need_nvcc=1; fi
+  if [ -z "$own_libtorch" ]; then
+    if [ "$device" = cuda ]; then wanted+=("${cuda_pins[@]}"); else wanted+=("${cpu_pins[@]}"); fi
+  fi
+  if [ -n "$need_nvcc" ]; then wanted+=("${nvcc_pins[@]}"); fi
+  local stamp=$venv/hyperserve-stamp
+  if [ -e "$stamp" ] && [ -z "$(printf '%s\n' "${wanted[@]}" | grep -vxFf "$stamp")" ]; then return; fi
+
+  rm -f "$stamp"
+  step "virtual environment $venv" make_venv
+  step "CMake and Ninja" wheels "${build_pins[@]}"
+  if [ -n "$own_libtorch" ]; then
+    :
+  elif [ "$device" = cuda ]; then
+    step "LibTorch $torch_pin with CUDA (about 5 GB on disk)" wheels "${cuda_pins[@]}"
+  else
+    step "LibTorch $torch_pin for the CPU (0.55 GB to fetch)" wheels --no-deps "${cpu_pins[@]}"
+  fi
+  if [ -n "$need_nvcc" ]; then
+    step "nvcc from wheels, since the system has none" wheels "${nvcc_pins[@]}"
+    link_nvcc
+  fi
+  printf '%s\n' "${wanted[@]}" >"$stamp"
+}
+
+describe() {
+  case $cuda_mode in
+    ON) echo "build for GPU and CPU" ;;
+    COMPILE) echo "build for the CPU, CUDA sources compiled only" ;;
+    OFF) echo "build for the CPU, no nvcc" ;;
+  esac
+}
+
+install_missing "${apt_packages[@]}" "$@"
+[ -x "$hyperserve_cache/bin/promtool" ] || step "promtool" unpack_promtool
+set_up_venv
+. "$hyperserve_root/tools/env.sh"
+if [ -n "$own_libtorch" ]; then set_name="LibTorch in $own_libtorch"; else set_name="LibTorch $torch_pin $device"; fi
+echo "setup: $set_name ($why; HYPERSERVE_DEVICE=cpu|cuda overrides): $(describe)"
