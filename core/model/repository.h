@@ -3,10 +3,12 @@
 // use it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,12 +36,37 @@ std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder);  //
 // ReadGeneration.
 using GenerationFiles = std::map<std::string, std::string>;
 
+// The files that a generation may hold, and the largest that is read or written: a hostile or
+// mistaken file must not fill the daemon's memory. The Admin call is limited to 64 MiB in all.
+struct GenerationFileRule {
+  std::string_view name;
+  int64_t bytes_max;
+  bool required;
+};
+inline constexpr std::array<GenerationFileRule, 5> kGenerationFileRules = {{
+    {"MANIFEST.json", 64 << 10, false},  // made where a publisher sends none
+    {"calibration.json", 4 << 20, false},
+    {"hypersolver.json", 1 << 20, true},
+    {"probe.safetensors", 64 << 20, true},
+    {"weights.safetensors", 512 << 20, true},
+}};
+inline constexpr int64_t kModelJsonBytesMax = 1 << 20;
+inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;
+inline constexpr int64_t kCalibrationBytesMax = 4 << 20;
+inline constexpr int64_t kVerdictsBytesMax = 64 << 20;
+inline constexpr int64_t kGenerationMax = 999'999'999;  // nine digits in a folder's name
+
+// kInvalidArgument names an unknown file, a missing one or one that is too large;
+// kFailedPrecondition a file that does not match MANIFEST.json, where there is one.
+absl::Status CheckGenerationFiles(const GenerationFiles& files);
+
 // Reads a generation and checks every file against MANIFEST.json (size and SHA-256):
-// kFailedPrecondition names the file.
+// kFailedPrecondition names the file, also where it is a symbolic link or no plain file.
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder);
 
 // Writes .tmp-<uuid>, syncs it, renames it to the next integer (1 + the highest ever seen in the
-// folder, in ACTIVE or in VERDICTS), again if that is taken. Returns the number.
+// folder, in ACTIVE or in VERDICTS), again if that is taken. Returns the number. Safe beside other
+// publishers, in this process or another. Fails as CheckGenerationFiles does.
 absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
                                         const GenerationFiles& files);
 

@@ -1,0 +1,22 @@
+// Protobuf JSON as the files of a repository use it: snake_case, unknown fields refused. Internal to
+// core/model: protos are seen by its .cc files only.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace hyperserve {
+
+// kInvalidArgument with the parser's words where `json` is not the message.
+absl::Status ParseProtoJson(std::string_view json, google::protobuf::Message* message);
+
+// Pretty, ends with a newline. Fields at their default are left out.
+std::string PrintProtoJson(const google::protobuf::Message& message);
+
+}  // namespace hyperserve
