@@ -44,7 +44,7 @@ install_packages() {
 install_missing() {
   local missing=() have
   have=$(dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' "$@" 2>/dev/null |
-    sed -n 's/^installed \([^:]*\).*/\1/p')
+    sed -n 's/^installed \([^:]*\).*/\1/p' || true)
   for package in "$@"; do
     grep -qxF -e "$package" <<<"$have" || missing+=("$package")
   done
