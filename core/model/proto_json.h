@@ -1,5 +1,5 @@
-// Protobuf JSON as the files of a repository use it: snake_case, unknown fields refused. Internal to
-// core/model: protos are seen by its .cc files only.
+// Protobuf JSON as the files of a repository use it: snake_case, unknown fields refused. Internal
+// to core/model: protos are seen by its .cc files only.
 #pragma once
 
 #include <string>
