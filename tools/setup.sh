@@ -9,13 +9,19 @@ log=$hyperserve_cache/setup.log
 # One set-up at a time; the lock goes with the process.
 exec 9>"$hyperserve_cache/setup.lock"
 flock -n 9 || { echo "setup: another set-up is running, waiting for it"; flock 9; }
-: >"$log"
+log_is_new=
 
-# step TEXT COMMAND...: one line on the terminal, everything else in the log, which is shown when the command fails.
+# step TEXT COMMAND...: one line on the terminal, everything else in the log, whose end is shown when the command fails.
 step() {
   echo "setup: $1"
   shift
-  if ! "$@" >>"$log" 2>&1 </dev/null; then
+  if [ -z "$log_is_new" ]; then : >"$log" && log_is_new=1; fi
+  local status
+  set +e  # not `if ! ...`, under which the shell would go on after a failing line of the command
+  (set -e && "$@") >>"$log" 2>&1 </dev/null
+  status=$?
+  set -e
+  if [ $status != 0 ]; then
     tail -n 25 "$log" >&2
     echo "setup: failed: $* (all of it: $log)" >&2
     exit 1
