@@ -62,9 +62,23 @@ struct PublishOutcome {
 };
 
 // The pure decision of the gate: does the candidate pass, and why not, in words with the numbers.
-// `margin`: 0.02 means at most 2 % worse than the active generation. Passes where at every K the
-// candidate beats the base.
+// `margin`: 0.02 means at most 2 % worse than the active generation (differences below the
+// reference's own tolerance of 1e-6 do not count). Passes where at every K the candidate beats the
+// base.
 Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
+
+// What is measured for a decision. Probes: the candidate's and, where it differs, the active one's;
+// rows are model inputs before preprocessing (flows: z at the start of the solve).
+struct GateInput {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> candidate;
+  std::shared_ptr<const Hypersolver> active;  // null: none is served
+  std::vector<HostTensor> probes;
+};
+// One measurement for every K that the candidate declares. A row that does not converge has an
+// infinite error.
+using GateMeasure =
+    std::function<absl::StatusOr<std::vector<GateMeasurement>>(const GateInput& input)>;
 
 struct RegistryOptions {
   std::string repository;  // the folder
@@ -76,6 +90,8 @@ struct RegistryOptions {
   // Warms what will be served on every serving device, before the swap; called on the registry's
   // thread.
   std::function<absl::Status(const Model&, const Hypersolver*)> warm;
+  // Empty: on a readable engine of `device`. Tests put their own here.
+  GateMeasure measure;
 };
 
 class Registry {
@@ -102,14 +118,17 @@ class Registry {
   // kNotFound names the model and the ones that are there.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
-  // Writes the files as a new generation, runs the gate, swaps. `done` is called on the registry's
-  // thread, exactly once. kFailedPrecondition with the reason where the candidate is refused,
-  // kAborted where parent_generation is not active, kNotFound, kInvalidArgument (unknown file
-  // names, sizes), kResourceExhausted.
+  // Writes the files as a new generation, runs the gate, swaps. `done` is called exactly once: on
+  // the registry's thread, or before Publish returns where the queue is full (kResourceExhausted).
+  // kFailedPrecondition with the reason where the candidate is refused, kAborted where
+  // parent_generation is not active (0: there was none), kNotFound, kInvalidArgument (unknown
+  // method or file names, sizes), kUnavailable where the registry ends first.
   void Publish(std::string model, std::string method, GenerationFiles files,
                std::optional<int64_t> parent_generation,
                std::function<void(absl::StatusOr<PublishOutcome>)> done);
-  // generation 0: the previous one. kFailedPrecondition where there is none or it never passed.
+  // generation 0: the previous one, which is the one that the last swap replaced (after a restart:
+  // the highest below the active one that passed). kFailedPrecondition where there is none or it
+  // never passed. `done` as in Publish.
   void Rollback(std::string model, std::string method, int64_t generation,
                 std::function<void(absl::StatusOr<PublishOutcome>)> done);
 
