@@ -1,0 +1,194 @@
+#include "core/model/model.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/model/net.h"
+#include "core/model/repository.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr char kModelJson[] = "model.json";
+constexpr char kHypersolverJson[] = "hypersolver.json";
+constexpr char kWeightsFile[] = "weights.safetensors";
+
+using Nets = std::map<std::string, LayerList, std::less<>>;
+
+// PyTorch's counter of batches; it plays no part in eval mode.
+bool IsIgnored(std::string_view name) {
+  constexpr std::string_view kCounter = ".num_batches_tracked";
+  return name.size() >= kCounter.size() && name.substr(name.size() - kCounter.size()) == kCounter;
+}
+
+absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& nets) {
+  std::map<std::string, Shape, std::less<>> expected;
+  for (const auto& [prefix, layers] : nets) expected.merge(ExpectedTensors(layers, prefix));
+  TensorMap tensors;
+  for (const auto& [name, view] : file.tensors()) {
+    if (IsIgnored(name)) continue;
+    if (expected.find(name) == expected.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' ", ShapeText(view.shape),
+                                                     " is not one that the spec expects"));
+    }
+    if (view.dtype == Dtype::kU8 || view.dtype == Dtype::kI64) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' is not of a floating type (F32, F64 or F16)"));
+    }
+    at::Tensor tensor = TensorFromView(view);
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' holds a number that is not finite"));
+    }
+    tensors[name] = std::move(tensor);
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(const std::string& bytes, Nets nets) {
+  using Result = absl::StatusOr<std::unique_ptr<const NetWeights>>;
+  Result weights = CatchExceptions("reading weights", [&]() -> Result {
+    HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
+    HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(file, nets));
+    return NetWeights::Make(std::move(nets), std::move(tensors));
+  });
+  if (!weights.ok()) return Annotate(weights.status(), kWeightsFile);
+  return weights;
+}
+
+// A file of a folder; the message of what goes wrong names it.
+absl::StatusOr<std::string> ReadPart(const std::string& folder, const char* name,
+                                     const int64_t bytes_max) {
+  return ReadFile(absl::StrCat(folder, "/", name), bytes_max);
+}
+
+}  // namespace
+
+struct Model::Contents {
+  ModelSpec spec;
+  std::string base_digest;
+  Shape state_shape;
+  int64_t state_elements = 0, input_elements = 0, outputs = 0;
+  int64_t stem_macs = 0, field_macs = 0, head_macs = 0;
+  std::unique_ptr<const NetWeights> weights;
+};
+
+Model::Model(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+Model::~Model() = default;
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& folder) {
+  HS_ASSIGN_OR_RETURN(const std::string json, ReadPart(folder, kModelJson, kModelJsonBytesMax));
+  HS_ASSIGN_OR_RETURN(const std::string weights,
+                      ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
+  absl::StatusOr<std::shared_ptr<const Model>> model = FromBytes(json, weights);
+  if (!model.ok()) return Annotate(model.status(), folder);
+  return model;
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::FromBytes(const std::string& model_json,
+                                                              const std::string& weights) {
+  absl::StatusOr<ModelSpec> spec = ParseModelSpec(model_json);
+  if (!spec.ok()) return Annotate(spec.status(), kModelJson);
+  auto contents = std::make_unique<Contents>();
+  HS_ASSIGN_OR_RETURN(contents->state_shape, StateShape(*spec));
+  HS_ASSIGN_OR_RETURN(contents->stem_macs, CountMacs(spec->stem, spec->input.shape));
+  HS_ASSIGN_OR_RETURN(contents->field_macs, CountMacs(spec->field, contents->state_shape));
+  HS_ASSIGN_OR_RETURN(contents->head_macs, CountMacs(spec->head, contents->state_shape));
+  if (spec->kind == ModelKind::kClassifier) {
+    HS_ASSIGN_OR_RETURN(const Shape output, OutputShape(spec->head, contents->state_shape));
+    contents->outputs = output[0];
+  }
+  contents->state_elements = *ElementCount(contents->state_shape);
+  contents->input_elements = *ElementCount(spec->input.shape);
+  HS_ASSIGN_OR_RETURN(
+      contents->weights,
+      ReadWeights(weights, {{"stem", spec->stem}, {"field", spec->field}, {"head", spec->head}}));
+  contents->base_digest = BaseDigest(model_json, weights);
+  contents->spec = *std::move(spec);
+  return std::shared_ptr<const Model>(new Model(std::move(contents)));
+}
+
+const ModelSpec& Model::spec() const { return contents_->spec; }
+const std::string& Model::base_digest() const { return contents_->base_digest; }
+const Shape& Model::state_shape() const { return contents_->state_shape; }
+int64_t Model::state_elements() const { return contents_->state_elements; }
+int64_t Model::input_elements() const { return contents_->input_elements; }
+int64_t Model::outputs() const { return contents_->outputs; }
+int64_t Model::stem_macs() const { return contents_->stem_macs; }
+int64_t Model::field_macs() const { return contents_->field_macs; }
+int64_t Model::head_macs() const { return contents_->head_macs; }
+const NetWeights& Model::weights() const { return *contents_->weights; }
+
+struct Hypersolver::Contents {
+  HypersolverSpec spec;
+  int64_t macs = 0;
+  std::unique_ptr<const NetWeights> weights;
+};
+
+Hypersolver::Hypersolver(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+Hypersolver::~Hypersolver() = default;
+
+absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::Load(const std::string& folder,
+                                                                     const Model& model) {
+  HS_ASSIGN_OR_RETURN(const std::string json,
+                      ReadPart(folder, kHypersolverJson, kModelJsonBytesMax));
+  HS_ASSIGN_OR_RETURN(const std::string weights,
+                      ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
+  absl::StatusOr<std::shared_ptr<const Hypersolver>> correction = FromBytes(json, weights, model);
+  if (!correction.ok()) return Annotate(correction.status(), folder);
+  return correction;
+}
+
+absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
+    const std::string& hypersolver_json, const std::string& weights, const Model& model) {
+  absl::StatusOr<HypersolverSpec> spec =
+      ParseHypersolverSpec(hypersolver_json, model.state_shape());
+  if (!spec.ok()) return Annotate(spec.status(), kHypersolverJson);
+  if (spec->base_digest != model.base_digest()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(kHypersolverJson, ": base_digest: made for the model ", spec->base_digest,
+                     ", this model is ", model.base_digest()));
+  }
+  const bool flow = model.spec().kind == ModelKind::kFlow;
+  if (!flow && spec->direction != Direction::kForward) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kHypersolverJson, ": direction: a classifier is solved forward only"));
+  }
+  auto contents = std::make_unique<Contents>();
+  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(*spec, model.state_shape()));
+  HS_ASSIGN_OR_RETURN(contents->macs, CountMacs(spec->net, input));
+  HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(weights, {{"net", spec->net}}));
+  contents->spec = *std::move(spec);
+  return std::shared_ptr<const Hypersolver>(new Hypersolver(std::move(contents)));
+}
+
+const HypersolverSpec& Hypersolver::spec() const { return contents_->spec; }
+int64_t Hypersolver::macs() const { return contents_->macs; }
+const NetWeights& Hypersolver::weights() const { return *contents_->weights; }
+
+absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
+                          double eps) {
+  const HypersolverSpec& spec = correction.spec();
+  if (!(plan.method == spec.method)) {
+    return absl::FailedPreconditionError(absl::StrCat("the correction is for ",
+                                                      PrintMethod(spec.method), ", the plan asks ",
+                                                      PrintMethod(plan.method)));
+  }
+  if (direction != spec.direction) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the correction was trained ", std::string(DirectionName(spec.direction)),
+                     ", the solve runs ", std::string(DirectionName(direction))));
+  }
+  // A range written in decimals must hold the step sizes that it was written for: 1/3 in "0.3333".
+  const double slack = 1e-3 * eps;
+  if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {
+    return absl::FailedPreconditionError(absl::StrCat("step size ", eps, " lies outside [",
+                                                      spec.eps[0], ", ", spec.eps[1],
+                                                      "], on which the correction was trained"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace hyperserve

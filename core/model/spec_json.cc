@@ -1,0 +1,299 @@
+// model.json and hypersolver.json: protobuf JSON to checked plain data, and back.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/model/layer_proto.h"
+#include "core/model/proto_json.h"
+#include "core/model/repository.h"
+#include "core/model/spec.h"
+#include "core/model/spec_limits.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int kFormat = 1;
+
+template <class... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+template <class Message>
+absl::StatusOr<Message> ParseJson(std::string_view json) {
+  HS_RETURN_IF_ERROR(
+      CheckRange("bytes of the file", static_cast<int64_t>(json.size()), 1, kModelJsonBytesMax));
+  Message message;
+  HS_RETURN_IF_ERROR(ParseProtoJson(json, &message));
+  if (message.format() != kFormat) {
+    return Invalid("format: ", message.format(), " is not the known format ", kFormat);
+  }
+  return message;
+}
+
+// Two finite numbers; the caller compares them.
+absl::StatusOr<std::array<double, 2>> ReadPair(
+    const google::protobuf::RepeatedField<double>& values, const std::string& path) {
+  if (values.size() != 2 || !std::isfinite(values[0]) || !std::isfinite(values[1])) {
+    return Invalid(path, ": wants two finite numbers, found ", values.size(), " values");
+  }
+  return std::array<double, 2>{values[0], values[1]};
+}
+
+absl::StatusOr<Direction> ReadDirection(const std::string& name) {
+  for (const Direction direction :
+       {Direction::kForward, Direction::kDataToNoise, Direction::kNoiseToData}) {
+    if (DirectionName(direction) == name) return direction;
+  }
+  return Invalid("direction: '", name, "' is none of forward, data_to_noise, noise_to_data");
+}
+
+absl::StatusOr<CorrectionInput> ReadCorrectionInput(const std::string& name) {
+  for (const CorrectionInput input :
+       {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kSlope2,
+        CorrectionInput::kState0, CorrectionInput::kStep, CorrectionInput::kDepth}) {
+    if (CorrectionInputName(input) == name) return input;
+  }
+  return Invalid("inputs: '", name, "' is none of state, slope_1, slope_2, state_0, step, depth");
+}
+
+absl::StatusOr<std::vector<double>> ReadPerChannel(
+    const google::protobuf::RepeatedField<double>& values, int64_t channels,
+    const std::string& path) {
+  if (!values.empty() && values.size() != channels) {
+    return Invalid(path, ": wants one value for each of ", channels, " channels, found ",
+                   values.size());
+  }
+  for (const double value : values) {
+    if (!std::isfinite(value)) return Invalid(path, ": ", value, " is not finite");
+  }
+  return std::vector<double>(values.begin(), values.end());
+}
+
+absl::StatusOr<InputSpec> ReadInput(const v1::ModelSpec::Input& proto) {
+  InputSpec input{.shape = {proto.shape().begin(), proto.shape().end()},
+                  .unit_range = proto.unit_range()};
+  if (input.shape.size() != 1 && input.shape.size() != 3) {
+    return Invalid("input.shape: wants [features] or [channels, height, width], found ",
+                   ShapeText(input.shape));
+  }
+  for (const int64_t size : input.shape) {
+    HS_RETURN_IF_ERROR(CheckRange("input.shape", size, 1, spec_limits::kChannels));
+  }
+  HS_RETURN_IF_ERROR(CheckRange("input.shape: elements of a row",
+                                ElementCount(input.shape).value_or(INT64_MAX), 1,
+                                spec_limits::kRowElements));
+  HS_ASSIGN_OR_RETURN(input.mean, ReadPerChannel(proto.mean(), input.shape[0], "input.mean"));
+  HS_ASSIGN_OR_RETURN(input.deviation,
+                      ReadPerChannel(proto.deviation(), input.shape[0], "input.deviation"));
+  for (const double value : input.deviation) {
+    HS_RETURN_IF_ERROR(CheckPositive("input.deviation", value));
+  }
+  return input;
+}
+
+absl::Status CheckNoDepth(const LayerList& layers, const std::string& path) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string at = absl::StrCat(path, "[", i, "]");
+    if (std::holds_alternative<DepthCatLayer>(layers[i].kind)) {
+      return Invalid(at, ".depth_cat: there is a depth in field and net only");
+    }
+    if (const auto* augment = std::get_if<AugmentLayer>(&layers[i].kind)) {
+      HS_RETURN_IF_ERROR(CheckNoDepth(augment->layers, at + ".augment.layers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// OutputShape with the list's name before the layer's index: "field[2]: ...".
+absl::StatusOr<Shape> ListShape(const LayerList& layers, const Shape& input,
+                                const std::string& path) {
+  absl::StatusOr<Shape> shape = OutputShape(layers, input);
+  if (shape.ok()) return shape;
+  return absl::Status(shape.status().code(), absl::StrCat(path, shape.status().message()));
+}
+
+absl::Status CheckModelShapes(const ModelSpec& spec) {
+  HS_RETURN_IF_ERROR(CheckNoDepth(spec.stem, "stem"));
+  HS_RETURN_IF_ERROR(CheckNoDepth(spec.head, "head"));
+  HS_ASSIGN_OR_RETURN(const Shape state, ListShape(spec.stem, spec.input.shape, "stem"));
+  HS_ASSIGN_OR_RETURN(const Shape slope, ListShape(spec.field, state, "field"));
+  if (slope != state) {
+    return Invalid("field: maps a state of ", ShapeText(state), " to ", ShapeText(slope),
+                   "; it must give the state's own shape");
+  }
+  if (spec.kind == ModelKind::kFlow) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.head, state, "head"));
+  if (output.size() != 1) {
+    return Invalid("head: must give one list of numbers a row, gives ", ShapeText(output));
+  }
+  if (!spec.labels.empty() && static_cast<int64_t>(spec.labels.size()) != output[0]) {
+    return Invalid("labels: ", spec.labels.size(), " labels for ", output[0], " outputs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKind(const ModelSpec& spec) {
+  const bool forward = spec.direction == Direction::kForward;
+  if (spec.kind == ModelKind::kClassifier) {
+    if (!forward) return Invalid("direction: a classifier's is forward or absent");
+    if (spec.head.empty()) return Invalid("head: a classifier needs one");
+    return absl::OkStatus();
+  }
+  if (forward) return Invalid("direction: a flow's is data_to_noise or noise_to_data");
+  if (!spec.stem.empty()) return Invalid("stem: a flow has none");
+  if (!spec.head.empty()) return Invalid("head: a flow has none");
+  if (!spec.labels.empty()) return Invalid("labels: a flow has none");
+  if (!spec.input.mean.empty() || !spec.input.deviation.empty() || spec.input.unit_range) {
+    return Invalid("input: a flow's input is its state: no unit_range, mean or deviation");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTexts(const std::vector<std::string>& texts, const std::string& path) {
+  for (const std::string& text : texts) {
+    HS_RETURN_IF_ERROR(CheckRange(path + ": bytes of one text", static_cast<int64_t>(text.size()),
+                                  0, spec_limits::kTextBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadInputs(const v1::HypersolverSpec& proto, HypersolverSpec& spec) {
+  std::set<CorrectionInput> seen;
+  for (const std::string& name : proto.inputs()) {
+    HS_ASSIGN_OR_RETURN(const CorrectionInput input, ReadCorrectionInput(name));
+    if (!seen.insert(input).second) return Invalid("inputs: '", name, "' stands there twice");
+    spec.inputs.push_back(input);
+  }
+  if (spec.inputs.empty()) return Invalid("inputs: at least one is needed");
+  // A method has as many stages as its order, at least.
+  if (seen.count(CorrectionInput::kSlope2) > 0 && NameOf(spec.method.method).order < 2) {
+    return Invalid("inputs: slope_2 wants a method of two stages or more, ",
+                   PrintMethod(spec.method), " has one");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadClaims(const v1::HypersolverSpec& proto, HypersolverSpec& spec) {
+  HS_ASSIGN_OR_RETURN(spec.eps, ReadPair(proto.eps(), "eps"));
+  if (spec.eps[0] < 0 || spec.eps[1] < spec.eps[0] || spec.eps[1] <= 0) {
+    return Invalid("eps: [", spec.eps[0], ", ", spec.eps[1], "] is no range of step sizes above 0");
+  }
+  HS_RETURN_IF_ERROR(
+      CheckRange("steps: number of entries", proto.steps_size(), 0, spec_limits::kListLength));
+  for (const int steps : proto.steps()) {
+    HS_RETURN_IF_ERROR(CheckRange("steps", steps, 1, spec_limits::kSteps));
+    spec.steps.push_back(steps);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDigest(const std::string& digest) {
+  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (digest.size() == 64 && std::all_of(digest.begin(), digest.end(), is_hex)) {
+    return absl::OkStatus();
+  }
+  return Invalid("base_digest: wants 64 lower-case hexadecimal digits, found ", digest.size(),
+                 " characters");
+}
+
+absl::Status CheckNetShapes(const HypersolverSpec& spec, const Shape& state_shape) {
+  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(spec, state_shape));
+  HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.net, input, "net"));
+  if (output == state_shape) return absl::OkStatus();
+  return Invalid("net: maps its inputs ", ShapeText(input), " to ", ShapeText(output),
+                 "; it must give the state's shape ", ShapeText(state_shape));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
+  HS_ASSIGN_OR_RETURN(const v1::ModelSpec proto, ParseJson<v1::ModelSpec>(json));
+  ModelSpec spec;
+  if (proto.kind() == ModelKindName(ModelKind::kFlow)) {
+    spec.kind = ModelKind::kFlow;
+  } else if (proto.kind() != ModelKindName(ModelKind::kClassifier)) {
+    return Invalid("kind: '", proto.kind(), "' is none of classifier, flow");
+  }
+  if (!proto.direction().empty()) {
+    HS_ASSIGN_OR_RETURN(spec.direction, ReadDirection(proto.direction()));
+  }
+  HS_ASSIGN_OR_RETURN(spec.span, ReadPair(proto.span(), "span"));
+  if (!(spec.span[0] < spec.span[1])) {
+    return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] does not grow");
+  }
+  HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
+  HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto.stem(), "stem"));
+  HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto.field(), "field"));
+  HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto.head(), "head"));
+  spec.labels = {proto.labels().begin(), proto.labels().end()};
+  if (spec.field.empty()) return Invalid("field: at least one layer is needed");
+  HS_RETURN_IF_ERROR(CheckTexts(spec.labels, "labels"));
+  HS_RETURN_IF_ERROR(CheckKind(spec));
+  HS_RETURN_IF_ERROR(CheckModelShapes(spec));
+  return spec;
+}
+
+absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
+                                                     const Shape& state_shape) {
+  HS_ASSIGN_OR_RETURN(const v1::HypersolverSpec proto, ParseJson<v1::HypersolverSpec>(json));
+  HypersolverSpec spec;
+  absl::StatusOr<MethodChoice> method = ParseMethod(proto.method());
+  if (!method.ok()) return Annotate(method.status(), "method");
+  spec.method = *method;
+  HS_ASSIGN_OR_RETURN(spec.direction, ReadDirection(proto.direction()));
+  HS_RETURN_IF_ERROR(ReadClaims(proto, spec));
+  HS_RETURN_IF_ERROR(ReadInputs(proto, spec));
+  HS_ASSIGN_OR_RETURN(spec.net, LayersFromProto(proto.net(), "net"));
+  if (spec.net.empty()) return Invalid("net: at least one layer is needed");
+  spec.base_digest = proto.base_digest();
+  HS_RETURN_IF_ERROR(CheckDigest(spec.base_digest));
+  HS_RETURN_IF_ERROR(CheckRange("provenance: number of entries", proto.provenance_size(), 0,
+                                spec_limits::kListLength));
+  for (const auto& [key, value] : proto.provenance()) {
+    HS_RETURN_IF_ERROR(CheckTexts({key, value}, "provenance"));
+    spec.provenance[key] = value;
+  }
+  HS_RETURN_IF_ERROR(CheckNetShapes(spec, state_shape));
+  return spec;
+}
+
+std::string PrintModelSpec(const ModelSpec& spec) {
+  v1::ModelSpec proto;
+  proto.set_format(kFormat);
+  proto.set_kind(std::string(ModelKindName(spec.kind)));
+  if (spec.direction != Direction::kForward) {
+    proto.set_direction(std::string(DirectionName(spec.direction)));
+  }
+  proto.mutable_span()->Add(spec.span.begin(), spec.span.end());
+  v1::ModelSpec::Input& input = *proto.mutable_input();
+  input.mutable_shape()->Add(spec.input.shape.begin(), spec.input.shape.end());
+  input.set_unit_range(spec.input.unit_range);
+  input.mutable_mean()->Add(spec.input.mean.begin(), spec.input.mean.end());
+  input.mutable_deviation()->Add(spec.input.deviation.begin(), spec.input.deviation.end());
+  LayersToProto(spec.stem, *proto.mutable_stem());
+  LayersToProto(spec.field, *proto.mutable_field());
+  LayersToProto(spec.head, *proto.mutable_head());
+  for (const std::string& label : spec.labels) proto.add_labels(label);
+  return PrintProtoJson(proto);
+}
+
+std::string PrintHypersolverSpec(const HypersolverSpec& spec) {
+  v1::HypersolverSpec proto;
+  proto.set_format(kFormat);
+  proto.set_method(PrintMethod(spec.method));
+  proto.set_direction(std::string(DirectionName(spec.direction)));
+  proto.mutable_eps()->Add(spec.eps.begin(), spec.eps.end());
+  proto.mutable_steps()->Add(spec.steps.begin(), spec.steps.end());
+  for (const CorrectionInput input : spec.inputs) {
+    proto.add_inputs(std::string(CorrectionInputName(input)));
+  }
+  LayersToProto(spec.net, *proto.mutable_net());
+  proto.set_base_digest(spec.base_digest);
+  for (const auto& [key, value] : spec.provenance) (*proto.mutable_provenance())[key] = value;
+  return PrintProtoJson(proto);
+}
+
+}  // namespace hyperserve
