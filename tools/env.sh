@@ -1,4 +1,4 @@
-# Sourced: decides which set of wheels this machine takes and sets what building and running need. Changes nothing on disk.
+# Sourced: decides which set of wheels this machine takes, and sets what building and running need. Writes nothing.
 #   HYPERSERVE_DEVICE=cpu|cuda   overrides what is found
 #   LIBTORCH=folder              a LibTorch of your own instead of the wheel
 #   JOBS=n                       compilers at once
