@@ -1,0 +1,162 @@
+// One step of a method, classical or hypersolved, over any StateSpace. The engines serve these
+// functions and the trainer differentiates them: there is no second copy of the step anywhere.
+//
+//   psi    = sum_j b_j r_j            r_i = f(s + c_i eps, z + eps sum_j a_ij r_j)
+//   z_next = z + eps psi + eps^(p+1) g(eps, s, z, r, z_first)
+//
+// s and eps hold one double for each row. Nothing here fails: numbers that stop being finite
+// spread, and the caller looks for them.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/ode/space.h"
+#include "core/ode/tableau.h"
+
+namespace hyperserve {
+
+// factor * eps^power, row by row.
+inline PerRow ScaledPower(const PerRow& eps, int power, double factor) {
+  PerRow scaled(eps.size(), factor);
+  for (size_t row = 0; row < eps.size(); ++row) {
+    for (int i = 0; i < power; ++i) scaled[row] *= eps[row];
+  }
+  return scaled;
+}
+
+// base + sum_i weights_i * states_i, for terms collected one by one; what is added must outlive
+// Sum().
+template <StateSpace Space>
+class Combination {
+ public:
+  using State = typename Space::State;
+
+  void Add(PerRow weights, const State& state) {
+    weights_.push_back(std::move(weights));
+    states_.push_back(&state);
+  }
+
+  // eps * factors_j * slopes_j; factors that are zero cost nothing.
+  void AddSlopes(const PerRow& eps, const StageWeights& factors, std::span<const State> slopes) {
+    for (size_t j = 0; j < slopes.size(); ++j) {
+      if (factors[j] != 0.0) Add(ScaledPower(eps, 1, factors[j]), slopes[j]);
+    }
+  }
+
+  State Sum(const Space& space, const State& base) const {
+    std::vector<Term<State>> terms;
+    for (size_t i = 0; i < states_.size(); ++i) {
+      terms.push_back({.weights = &weights_[i], .slope = states_[i]});
+    }
+    return space.Combine(base, terms);
+  }
+
+ private:
+  std::vector<PerRow> weights_;
+  std::vector<const State*> states_;
+};
+
+// The first `stages` slopes r_1, r_2, ... A first slope that is known already is not evaluated
+// again.
+template <StateSpace Space>
+std::vector<typename Space::State> Slopes(
+    const Space& space, const Tableau& tableau, int stages, const PerRow& s, const PerRow& eps,
+    const typename Space::State& z,
+    std::optional<typename Space::State> first_slope = std::nullopt) {
+  std::vector<typename Space::State> slopes;
+  slopes.reserve(static_cast<size_t>(stages));
+  slopes.push_back(first_slope ? *std::move(first_slope) : space.Field(s, z));
+  for (size_t i = 1; i < static_cast<size_t>(stages); ++i) {
+    Combination<Space> increment;
+    increment.AddSlopes(eps, tableau.a[i], slopes);
+    PerRow depth(s);
+    for (size_t row = 0; row < s.size(); ++row) depth[row] += tableau.c[i] * eps[row];
+    slopes.push_back(space.Field(depth, increment.Sum(space, z)));
+  }
+  return slopes;
+}
+
+// z + eps psi.
+template <StateSpace Space>
+typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
+                                      const typename Space::State& z,
+                                      std::span<const typename Space::State> slopes) {
+  Combination<Space> increment;
+  increment.AddSlopes(eps, tableau.b, slopes);
+  return increment.Sum(space, z);
+}
+
+// z + eps psi + eps^(p+1) g, for a g that was evaluated already.
+template <StateSpace Space>
+typename Space::State CorrectedUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
+                                      const typename Space::State& z,
+                                      std::span<const typename Space::State> slopes,
+                                      const typename Space::State& g) {
+  Combination<Space> increment;
+  increment.AddSlopes(eps, tableau.b, slopes);
+  increment.Add(ScaledPower(eps, tableau.order + 1, 1.0), g);
+  return increment.Sum(space, z);
+}
+
+// psi.
+template <StateSpace Space>
+typename Space::State Psi(const Space& space, const Tableau& tableau,
+                          const typename Space::State& z,
+                          std::span<const typename Space::State> slopes) {
+  const PerRow ones(static_cast<size_t>(space.Rows(z)), 1.0);
+  return ClassicalUpdate(space, tableau, ones, space.Zero(z), slopes);
+}
+
+// R = (z_end - z - eps psi) / eps^(p+1): what g is trained to be, where z_end is the true
+// z(s + eps).
+template <StateSpace Space>
+typename Space::State Residual(const Space& space, const Tableau& tableau, const PerRow& eps,
+                               const typename Space::State& z,
+                               std::span<const typename Space::State> slopes,
+                               const typename Space::State& z_end) {
+  const typename Space::State z_classical = ClassicalUpdate(space, tableau, eps, z, slopes);
+  Combination<Space> difference;
+  difference.Add(PerRow(eps.size(), -1.0), z_classical);
+  const typename Space::State local_error = difference.Sum(space, z_end);
+  PerRow scale = ScaledPower(eps, tableau.order + 1, 1.0);
+  for (double& value : scale) value = 1.0 / value;
+  Combination<Space> scaled;
+  scaled.Add(std::move(scale), local_error);
+  return scaled.Sum(space, space.Zero(z));
+}
+
+template <StateSpace Space>
+struct Step {
+  typename Space::State z_next;
+  std::vector<typename Space::State> slopes;  // stage 1 first; those that z_next needs
+};
+
+// One step with g = 0.
+template <StateSpace Space>
+Step<Space> ClassicalStep(const Space& space, const Tableau& tableau, const PerRow& s,
+                          const PerRow& eps, const typename Space::State& z,
+                          std::optional<typename Space::State> first_slope = std::nullopt) {
+  auto slopes =
+      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
+  auto z_next = ClassicalUpdate<Space>(space, tableau, eps, z, slopes);
+  return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
+}
+
+// One step with the space's own g. z_first is the state at the start of the whole solve.
+template <CorrectedSpace Space>
+Step<Space> HypersolvedStep(const Space& space, const Tableau& tableau, const PerRow& s,
+                            const PerRow& eps, const typename Space::State& z,
+                            const typename Space::State& z_first,
+                            std::optional<typename Space::State> first_slope = std::nullopt) {
+  auto slopes =
+      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
+  const std::span<const typename Space::State> view(slopes);
+  const auto g = space.Correction(eps, s, z, view, z_first);
+  auto z_next = CorrectedUpdate<Space>(space, tableau, eps, z, view, g);
+  return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
+}
+
+}  // namespace hyperserve
