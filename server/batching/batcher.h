@@ -30,6 +30,8 @@ struct Work {
   Clock::TimePoint deadline;               // honoured at admission, at dequeue and between launches
   std::function<bool()> cancelled;         // thread-safe; may be empty
   int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
+  // What metrics call this work (bounded sets); the same for all work of equal `spec`.
+  std::string model_label, plan_label;
 };
 
 // A request's part of a batch's results.
@@ -41,6 +43,13 @@ struct WorkResult {
   std::string device;
 };
 
+// One batch that left an engine, for metrics.
+struct BatchReport {
+  std::string model_label, plan_label;
+  int64_t requests = 0;  // pieces of requests
+  int64_t rows = 0;      // padding not counted
+};
+
 struct BatcherOptions {
   int64_t batch_rows_max = 256;                     // rows of one batch
   std::chrono::microseconds queue_delay_max{2000};  // how long the oldest row may wait for company
@@ -49,6 +58,7 @@ struct BatcherOptions {
   int64_t live_queues_max = 64;                     // distinct keys waiting or running
   int solvers = 1;                                  // threads, an engine each
   int advance_steps = 8;  // steps between two looks at deadlines and cancellation
+  std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
 };
 
 class Batcher {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 namespace hyperserve {
 
@@ -10,6 +12,10 @@ class Clock {
   using TimePoint = std::chrono::steady_clock::time_point;
   virtual ~Clock() = default;
   virtual TimePoint Now() const = 0;
+  // Waits on `changed` until it is notified or this clock reads `until`. May return early: callers
+  // look again.
+  virtual void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                         TimePoint until) const;
   static const Clock& Real();
 };
 

@@ -1,0 +1,278 @@
+#include "server/batching/batcher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <future>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include "core/base/status.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batch_run.h"
+#include "server/batching/request.h"
+
+namespace hyperserve {
+namespace {
+
+bool SameQueue(const BatchSpec& a, Dtype a_dtype, const BatchSpec& b, Dtype b_dtype) {
+  return a_dtype == b_dtype && a.model == b.model && a.correction == b.correction &&
+         a.plan == b.plan && a.tier == b.tier && a.entry == b.entry && a.direction == b.direction &&
+         a.span == b.span && a.save_at == b.save_at && a.max_steps == b.max_steps &&
+         a.want_outputs == b.want_outputs && a.log_density == b.log_density;
+}
+
+// The work of one key: waiting pieces, and how many batches of it run. Live while either is there.
+struct Queue {
+  BatchSpec spec;
+  Dtype dtype = Dtype::kF32;
+  std::deque<Piece> waiting;
+  int64_t rows = 0;
+  int64_t running = 0;
+  uint64_t last_turn = 0;
+};
+
+}  // namespace
+
+class Batcher::Impl {
+ public:
+  Impl(BatcherOptions options, const Clock* clock) : options_(std::move(options)), clock_(clock) {}
+
+  absl::Status StartThreads(const EngineFactory& factory);
+  void Submit(Work work, Done done);
+  bool Drain(std::chrono::milliseconds limit);
+  void Stop();
+  Depth depth() const;
+
+ private:
+  struct Taken {
+    Queue* queue = nullptr;
+    std::vector<Piece> pieces;
+    std::vector<Piece> dead;  // nobody waits for these any more
+  };
+
+  void SolverLoop(Engine& engine);
+  std::optional<Taken> NextBatch();
+  Taken TakeFrom(Queue& queue);
+  void Retire(Queue* queue);
+  absl::Status Admit(const std::shared_ptr<PendingRequest>& request);
+  Queue* FindQueue(const Work& work);
+  void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
+
+  const BatcherOptions options_;
+  const Clock* const clock_;
+  std::vector<std::thread> threads_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_changed_;  // solvers wait for it
+  std::condition_variable live_changed_;  // Drain waits for it
+  // All below guarded by mutex_.
+  std::list<Queue> queues_;
+  Depth depth_;
+  std::unordered_set<std::shared_ptr<PendingRequest>> live_;  // admitted, not answered
+  Intake intake_ = Intake::kOpen;
+  bool stopping_ = false;
+  uint64_t turn_ = 0;
+};
+
+absl::Status Batcher::Impl::StartThreads(const EngineFactory& factory) {
+  std::vector<std::future<absl::Status>> started;
+  for (int i = 0; i < options_.solvers; ++i) {
+    auto made = std::make_shared<std::promise<absl::Status>>();
+    started.push_back(made->get_future());
+    threads_.emplace_back([this, factory, made] {
+      absl::StatusOr<std::unique_ptr<Engine>> engine = factory();
+      const bool ok = engine.ok();
+      made->set_value(engine.status());
+      if (ok) SolverLoop(**engine);
+    });
+  }
+  absl::Status first_error;
+  for (std::future<absl::Status>& one : started) first_error.Update(one.get());
+  return first_error;
+}
+
+Queue* Batcher::Impl::FindQueue(const Work& work) {
+  for (Queue& queue : queues_) {
+    if (SameQueue(queue.spec, queue.dtype, work.spec, work.segment.data.dtype)) return &queue;
+  }
+  return nullptr;
+}
+
+absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request) {
+  const Work& work = request->work();
+  const std::lock_guard lock(mutex_);
+  if (intake_ == Intake::kDraining) {
+    return absl::UnavailableError("the server is shutting down; try another one");
+  }
+  Queue* queue = FindQueue(work);
+  HS_RETURN_IF_ERROR(DecideAdmission(
+      depth_, {.rows = work.segment.rows, .bytes = work.bytes, .opens_queue = queue == nullptr},
+      options_));
+  if (queue == nullptr) {
+    queue = &queues_.emplace_back();
+    queue->spec = work.spec;
+    queue->dtype = work.segment.data.dtype;
+    queue->last_turn = turn_;
+  }
+  for (int64_t i = 0; i < request->piece_count(); ++i) {
+    queue->waiting.push_back({.request = request,
+                              .index = i,
+                              .segment = request->PieceSegment(i),
+                              .bytes = request->PieceBytes(i)});
+  }
+  queue->rows += work.segment.rows;
+  depth_.rows += work.segment.rows;
+  depth_.bytes += work.bytes;
+  ++depth_.requests;
+  depth_.queues = static_cast<int64_t>(queues_.size());
+  live_.insert(request);
+  return absl::OkStatus();
+}
+
+void Batcher::Impl::Submit(Work work, Done done) {
+  const auto request = std::make_shared<PendingRequest>(std::move(work), std::move(done),
+                                                        clock_->Now(), options_.batch_rows_max);
+  absl::Status status = request->work().segment.rows < 1
+                            ? absl::InvalidArgumentError("a request needs at least one row")
+                            : request->Death(request->arrival());
+  if (status.ok()) status = Admit(request);
+  if (!status.ok()) {
+    request->Finish(status);
+    return;
+  }
+  work_changed_.notify_one();
+}
+
+void Batcher::Impl::Finish(const std::shared_ptr<PendingRequest>& request,
+                           absl::StatusOr<WorkResult> result) {
+  if (!request->Finish(std::move(result))) return;
+  const std::lock_guard lock(mutex_);
+  live_.erase(request);
+  if (live_.empty()) live_changed_.notify_all();
+}
+
+Batcher::Impl::Taken Batcher::Impl::TakeFrom(Queue& queue) {
+  Taken taken{.queue = &queue, .pieces = {}, .dead = {}};
+  const Clock::TimePoint now = clock_->Now();
+  int64_t rows = 0;
+  while (!queue.waiting.empty()) {
+    Piece& piece = queue.waiting.front();
+    const bool alive = piece.request->Death(now).ok();
+    if (alive && rows + piece.segment.rows > options_.batch_rows_max) break;
+    if (alive) rows += piece.segment.rows;
+    (alive ? taken.pieces : taken.dead).push_back(std::move(piece));
+    queue.waiting.pop_front();
+  }
+  for (const std::vector<Piece>* gone : {&taken.pieces, &taken.dead}) {
+    for (const Piece& piece : *gone) {
+      queue.rows -= piece.segment.rows;
+      depth_.rows -= piece.segment.rows;
+      depth_.bytes -= piece.bytes;
+      if (piece.index + 1 == piece.request->piece_count()) --depth_.requests;
+    }
+  }
+  queue.last_turn = ++turn_;
+  ++queue.running;
+  return taken;
+}
+
+std::optional<Batcher::Impl::Taken> Batcher::Impl::NextBatch() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    std::vector<QueueSnapshot> snapshots;
+    std::vector<Queue*> queues;
+    for (Queue& queue : queues_) {
+      if (queue.waiting.empty()) continue;
+      snapshots.push_back({.rows = queue.rows,
+                           .oldest = queue.waiting.front().request->arrival(),
+                           .last_turn = queue.last_turn});
+      queues.push_back(&queue);
+    }
+    if (snapshots.empty() && stopping_) return std::nullopt;
+    const BatchDecision decision = DecideBatch(snapshots, clock_->Now(), intake_, options_);
+    if (decision.serve) {
+      Taken taken = TakeFrom(*queues[*decision.serve]);
+      // Somebody must keep the time of what is left while this thread solves.
+      if (depth_.rows > 0) work_changed_.notify_one();
+      return taken;
+    }
+    if (decision.look_again) {
+      clock_->WaitUntil(lock, work_changed_, *decision.look_again);
+    } else {
+      work_changed_.wait(lock);
+    }
+  }
+}
+
+void Batcher::Impl::Retire(Queue* queue) {
+  const std::lock_guard lock(mutex_);
+  if (--queue->running == 0 && queue->waiting.empty()) {
+    queues_.remove_if([&](const Queue& other) { return &other == queue; });
+    depth_.queues = static_cast<int64_t>(queues_.size());
+  }
+}
+
+void Batcher::Impl::SolverLoop(Engine& engine) {
+  BatchRun run(options_, clock_, &engine,
+               [this](const std::shared_ptr<PendingRequest>& request,
+                      absl::StatusOr<WorkResult> result) { Finish(request, std::move(result)); });
+  while (std::optional<Taken> taken = NextBatch()) {
+    const Clock::TimePoint now = clock_->Now();
+    for (const Piece& piece : taken->dead) Finish(piece.request, piece.request->Death(now));
+    if (!taken->pieces.empty()) run.Solve(taken->queue->spec, std::move(taken->pieces));
+    Retire(taken->queue);
+  }
+}
+
+bool Batcher::Impl::Drain(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  intake_ = Intake::kDraining;
+  work_changed_.notify_all();
+  const Clock::TimePoint until = clock_->Now() + limit;
+  while (!live_.empty() && clock_->Now() < until) clock_->WaitUntil(lock, live_changed_, until);
+  if (live_.empty()) return true;
+  const auto rest = live_;
+  lock.unlock();
+  for (const std::shared_ptr<PendingRequest>& request : rest) {
+    Finish(request, absl::UnavailableError(
+                        "the server shut down before this request was finished; try another one"));
+  }
+  lock.lock();
+  live_changed_.wait(lock, [this] { return live_.empty(); });
+  return false;
+}
+
+void Batcher::Impl::Stop() {
+  Drain(std::chrono::milliseconds(0));
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Batcher::Depth Batcher::Impl::depth() const {
+  const std::lock_guard lock(mutex_);
+  return depth_;
+}
+
+absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Start(BatcherOptions options,
+                                                        EngineFactory factory, const Clock* clock) {
+  std::unique_ptr<Batcher> batcher(new Batcher(std::make_unique<Impl>(std::move(options), clock)));
+  HS_RETURN_IF_ERROR(batcher->impl_->StartThreads(factory));
+  return batcher;
+}
+
+Batcher::Batcher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Batcher::~Batcher() { impl_->Stop(); }
+
+void Batcher::Submit(Work work, Done done) { impl_->Submit(std::move(work), std::move(done)); }
+bool Batcher::Drain(std::chrono::milliseconds limit) { return impl_->Drain(limit); }
+Batcher::Depth Batcher::depth() const { return impl_->depth(); }
+
+}  // namespace hyperserve

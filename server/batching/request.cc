@@ -1,0 +1,70 @@
+#include "server/batching/request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/batching/scatter.h"
+
+namespace hyperserve {
+namespace {
+
+double Seconds(Clock::TimePoint from, Clock::TimePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+PendingRequest::PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival,
+                               int64_t piece_rows)
+    : work_(std::move(work)),
+      done_(std::move(done)),
+      arrival_(arrival),
+      piece_rows_(piece_rows),
+      piece_count_((work_.segment.rows + piece_rows - 1) / piece_rows),
+      parts_(static_cast<size_t>(piece_count_)),
+      missing_(piece_count_) {}
+
+Segment PendingRequest::PieceSegment(int64_t piece) const {
+  const int64_t begin = piece * piece_rows_;
+  return RowsOf(work_.segment, begin, std::min(piece_rows_, work_.segment.rows - begin));
+}
+
+int64_t PendingRequest::PieceBytes(int64_t piece) const {
+  const int64_t share = work_.bytes / piece_count_;
+  return piece == 0 ? work_.bytes - share * (piece_count_ - 1) : share;
+}
+
+absl::Status PendingRequest::Death(Clock::TimePoint now) const {
+  if (finished_.load(std::memory_order_acquire)) return absl::CancelledError("answered already");
+  if (now >= work_.deadline) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the deadline passed ", Seconds(arrival_, now), " s after the request came"));
+  }
+  if (work_.cancelled && work_.cancelled()) {
+    return absl::CancelledError("the client cancelled the request");
+  }
+  return absl::OkStatus();
+}
+
+bool PendingRequest::Finish(absl::StatusOr<WorkResult> result) {
+  if (finished_.exchange(true, std::memory_order_acq_rel)) return false;
+  done_(std::move(result));
+  return true;
+}
+
+std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part,
+                                                 Clock::TimePoint started, Clock::TimePoint ended) {
+  const std::lock_guard lock(mutex_);
+  parts_[static_cast<size_t>(piece)] = std::move(part.rows);
+  first_started_ = std::min(first_started_.value_or(started), started);
+  if (--missing_ > 0) return std::nullopt;
+  std::vector<BatchResult> parts;
+  parts.reserve(parts_.size());
+  for (std::optional<BatchResult>& one : parts_) parts.push_back(*std::move(one));
+  part.rows = Concatenate(std::move(parts));
+  part.queue_seconds = Seconds(arrival_, *first_started_);
+  part.solve_seconds = Seconds(*first_started_, ended);
+  return part;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,60 @@
+// What the batcher holds of one request from admission to its answer, and the pieces that it is cut
+// into. Internal to this folder.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/batching/batcher.h"
+
+namespace hyperserve {
+
+class PendingRequest {
+ public:
+  // Cuts into pieces of at most `piece_rows` rows.
+  PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival, int64_t piece_rows);
+
+  const Work& work() const { return work_; }
+  Clock::TimePoint arrival() const { return arrival_; }
+  int64_t piece_count() const { return piece_count_; }
+  Segment PieceSegment(int64_t piece) const;
+  int64_t PieceBytes(int64_t piece) const;
+
+  // Why nobody waits for the answer any more: answered already, deadline passed, cancelled; else
+  // OK.
+  absl::Status Death(Clock::TimePoint now) const;
+
+  // The first call answers; later ones do nothing and return false.
+  bool Finish(absl::StatusOr<WorkResult> result);
+
+  // Takes one piece's rows. The merged result when it was the last missing one.
+  std::optional<WorkResult> Accept(int64_t piece, WorkResult part, Clock::TimePoint started,
+                                   Clock::TimePoint ended);
+
+ private:
+  const Work work_;
+  const Batcher::Done done_;
+  const Clock::TimePoint arrival_;
+  const int64_t piece_rows_;
+  const int64_t piece_count_;
+  std::atomic<bool> finished_{false};
+
+  std::mutex mutex_;
+  std::vector<std::optional<BatchResult>> parts_;  // guarded by mutex_
+  int64_t missing_;                                // guarded by mutex_
+  std::optional<Clock::TimePoint> first_started_;  // guarded by mutex_
+};
+
+// A part of a request that fits into one batch.
+struct Piece {
+  std::shared_ptr<PendingRequest> request;
+  int64_t index = 0;
+  Segment segment;
+  int64_t bytes = 0;
+};
+
+}  // namespace hyperserve

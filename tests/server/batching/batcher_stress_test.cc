@@ -1,0 +1,128 @@
+// Many threads, keys, cancellations and deadlines at once: every request is answered exactly once,
+// with its own rows. Run under the thread sanitizer.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "server/batching/batcher.h"
+#include "tests/testing/fake_engine.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int kClients = 6;
+constexpr int kRequestsPerClient = 400;
+
+struct Tally {
+  std::atomic<int> answered{0}, right{0}, wrong{0}, expired{0}, cancelled{0}, shed{0}, other{0};
+
+  void Count(const absl::StatusOr<WorkResult>& result, int64_t rows, uint64_t first_row) {
+    ++answered;
+    if (result.ok()) {
+      bool same = static_cast<int64_t>(result->rows.status.size()) == rows;
+      const auto states = result->rows.state.as<float>();
+      for (int64_t i = 0; same && i < rows; ++i) {
+        same = states[i] == FakeRow(static_cast<double>(first_row) + i);
+      }
+      ++(same ? right : wrong);
+      return;
+    }
+    switch (result.status().code()) {
+      case absl::StatusCode::kDeadlineExceeded:
+        ++expired;
+        break;
+      case absl::StatusCode::kCancelled:
+        ++cancelled;
+        break;
+      case absl::StatusCode::kResourceExhausted:
+        ++shed;
+        break;
+      default:
+        ++other;
+    }
+  }
+};
+
+void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& batcher,
+               Tally& tally) {
+  std::mt19937 random(static_cast<unsigned>(client));
+  for (int i = 0; i < kRequestsPerClient; ++i) {
+    const int64_t rows = 1 + random() % 40;
+    const uint64_t first_row = random() % 100000;
+    Work work;
+    work.spec = {
+        .model = model,
+        .correction = nullptr,
+        .plan = FixedPlan{.method = {Method::kEuler}, .steps = static_cast<int>(1 + random() % 5)},
+        .entry = Entry::kNoise};
+    work.segment = {.rows = rows, .data = {}, .seed = 1, .first_row = first_row};
+    work.bytes = rows;
+    const bool hurried = random() % 5 == 0;
+    work.deadline = Clock::Real().Now() + (hurried ? std::chrono::microseconds(random() % 3000)
+                                                   : std::chrono::seconds(600));
+    if (random() % 5 == 0) {
+      auto looks = std::make_shared<std::atomic<int>>(static_cast<int>(random() % 6));
+      work.cancelled = [looks] { return looks->fetch_sub(1) <= 0; };
+    }
+    batcher.Submit(std::move(work), [&tally, rows, first_row](absl::StatusOr<WorkResult> result) {
+      tally.Count(result, rows, first_row);
+    });
+    if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+TEST(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
+  Tally tally;
+  const auto control = std::make_shared<FakeEngineControl>();
+  auto batcher = Batcher::Start(
+      {.batch_rows_max = 16,
+       .queue_delay_max = std::chrono::microseconds(300),
+       .queue_rows_max = 600,
+       .live_queues_max = 4,
+       .solvers = 4,
+       .advance_steps = 1},
+      [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
+      &Clock::Real());
+  ASSERT_TRUE(batcher.ok()) << batcher.status();
+
+  const auto model = FakeModel();
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&, i] { RunClient(i, model, **batcher, tally); });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_TRUE((*batcher)->Drain(std::chrono::seconds(60)));
+
+  EXPECT_EQ(tally.answered, kClients * kRequestsPerClient);
+  EXPECT_EQ(tally.wrong, 0);
+  EXPECT_EQ(tally.other, 0);
+  EXPECT_GT(tally.right, 0);
+  EXPECT_GT(tally.shed, 0);
+  const Batcher::Depth depth = (*batcher)->depth();
+  EXPECT_EQ(depth.requests, 0);
+  EXPECT_EQ(depth.rows, 0);
+  EXPECT_EQ(depth.bytes, 0);
+}
+
+TEST(BatcherStress, DestructionUnderLoadAnswersEverything) {
+  for (int round = 0; round < 20; ++round) {
+    Tally tally;
+    const auto control = std::make_shared<FakeEngineControl>();
+    const auto model = FakeModel();
+    {
+      auto batcher = Batcher::Start(
+          {.batch_rows_max = 16, .queue_delay_max = std::chrono::microseconds(100), .solvers = 3},
+          [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
+          &Clock::Real());
+      ASSERT_TRUE(batcher.ok()) << batcher.status();
+      RunClient(round, model, **batcher, tally);
+    }
+    EXPECT_EQ(tally.answered, kRequestsPerClient);
+    EXPECT_EQ(tally.wrong, 0);
+  }
+}
+
+}  // namespace
+}  // namespace hyperserve
