@@ -1,0 +1,256 @@
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/json_writer.h"
+#include "client/command/percentile.h"
+#include "client/command/progress.h"
+#include "client/command/rows.h"
+#include "client/command/session.h"
+#include "client/wire_tensor.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+
+namespace hyperserve {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+// One request, as it was seen from here.
+struct Sent {
+  double start = 0;    // seconds since 1970
+  double seconds = 0;  // until its reply
+  absl::StatusCode code = absl::StatusCode::kOk;
+  int64_t generation = 0;
+  int64_t rows_failed = 0;
+};
+
+// What every request asks: rows of the input in turn, or samples whose row numbers go on.
+struct Load {
+  v1::GetModelReply model;
+  Plan plan;
+  std::optional<HostTensor> rows;
+  int64_t rows_per_request = 1;
+};
+
+int64_t CountFailed(const v1::SolveInfo& info, int64_t rows) {
+  if (info.row_status_size() == 1) {
+    return info.row_status(0) == v1::ROW_STATUS_CONVERGED ? 0 : rows;
+  }
+  int64_t failed = 0;
+  for (const int status : info.row_status()) failed += status != v1::ROW_STATUS_CONVERGED ? 1 : 0;
+  return failed;
+}
+
+absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t number) {
+  v1::SolveOptions options = SolveOptionsFromFlags(load.model, load.plan);
+  if (!options.request_id().empty()) {
+    options.set_request_id(absl::StrCat(options.request_id(), ":", number));
+  }
+  if (!load.rows) {
+    v1::SampleRequest request;
+    *request.mutable_options() = std::move(options);
+    request.set_rows(load.rows_per_request);
+    request.set_seed(absl::GetFlag(FLAGS_seed));
+    request.set_first_row(number * load.rows_per_request);
+    HS_ASSIGN_OR_RETURN(auto reply, client.Sample(std::move(request), DeadlineFromFlags()));
+    return std::move(*reply.mutable_info());
+  }
+  const int64_t places = load.rows->shape[0] / load.rows_per_request;
+  const int64_t begin = number % places * load.rows_per_request;
+  v1::Tensor inputs = ToWire(SliceRows(*load.rows, begin, begin + load.rows_per_request));
+  if (IsFlow(load.model)) {
+    v1::LogProbRequest request;
+    *request.mutable_options() = std::move(options);
+    *request.mutable_inputs() = std::move(inputs);
+    HS_ASSIGN_OR_RETURN(auto reply, client.LogProb(std::move(request), DeadlineFromFlags()));
+    return std::move(*reply.mutable_info());
+  }
+  v1::ClassifyRequest request;
+  *request.mutable_options() = std::move(options);
+  *request.mutable_inputs() = std::move(inputs);
+  HS_ASSIGN_OR_RETURN(auto reply, client.Classify(std::move(request), DeadlineFromFlags()));
+  return std::move(*reply.mutable_info());
+}
+
+Sent Measure(Client& client, const Load& load, int64_t number) {
+  Sent sent;
+  sent.start =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const Steady::time_point begin = Steady::now();
+  const absl::StatusOr<v1::SolveInfo> info = Ask(client, load, number);
+  sent.seconds = std::chrono::duration<double>(Steady::now() - begin).count();
+  sent.code = info.status().code();
+  if (info.ok()) {
+    sent.generation = info->generation();
+    sent.rows_failed = CountFailed(*info, load.rows_per_request);
+  }
+  return sent;
+}
+
+// The closed loop: each thread has a client of its own and always one request under way.
+std::vector<Sent> RunLoop(const Load& load) {
+  const int concurrency = absl::GetFlag(FLAGS_concurrency);
+  const int64_t count = absl::GetFlag(FLAGS_count);
+  const auto end = Steady::now() + absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_duration));
+  ClientOptions options = ClientOptionsFromFlags();
+  options.retry.attempts_max = 1;  // what fails is counted, not hidden
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  std::vector<Sent> all;
+  Progress progress("bench", count, "requests");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < concurrency; ++i) {
+    threads.emplace_back([&] {
+      Client client(options);
+      std::vector<Sent> mine;
+      while (Steady::now() < end) {
+        const int64_t number = next++;
+        if (count > 0 && number >= count) break;
+        mine.push_back(Measure(client, load, number));
+        progress.Advance(1);
+      }
+      const std::lock_guard lock(mutex);
+      all.insert(all.end(), mine.begin(), mine.end());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+absl::Status WriteJsonLines(const std::string& path, const std::vector<Sent>& all, int64_t rows) {
+  std::string text;
+  for (const Sent& sent : all) {
+    JsonWriter json;
+    json.BeginObject().Field("start", sent.start).Field("seconds", sent.seconds);
+    json.Field("code", absl::StatusCodeToString(sent.code)).Field("generation", sent.generation);
+    json.Field("rows", rows).Field("rows_failed", sent.rows_failed).EndObject();
+    absl::StrAppend(&text, json.Take(), "\n");
+  }
+  return WriteFileAtomically(path, text);
+}
+
+struct Report {
+  double seconds = 0;
+  int64_t ok = 0, failed = 0, rows_failed = 0, rows = 0;
+  std::map<std::string, int64_t> codes;
+  std::set<int64_t> generations;
+  std::vector<double> latencies;  // of requests that were answered OK
+};
+
+Report Summarize(const std::vector<Sent>& all, double seconds, int64_t rows_per_request) {
+  Report report{.seconds = seconds};
+  for (const Sent& sent : all) {
+    ++report.codes[absl::StatusCodeToString(sent.code)];
+    report.rows_failed += sent.rows_failed;
+    if (sent.code != absl::StatusCode::kOk) {
+      ++report.failed;
+      continue;
+    }
+    ++report.ok;
+    report.rows += rows_per_request;
+    report.generations.insert(sent.generation);
+    report.latencies.push_back(sent.seconds);
+  }
+  return report;
+}
+
+constexpr std::pair<const char*, double> kPercentiles[] = {
+    {"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}, {"max", 1.0}};
+
+void PrintJson(const Report& report, const Load& load) {
+  JsonWriter json;
+  json.BeginObject().Field("model", load.model.model().name());
+  json.Field("plan", PrintPlan(load.plan)).Field("rows_per_request", load.rows_per_request);
+  json.Field("concurrency", absl::GetFlag(FLAGS_concurrency)).Field("seconds", report.seconds);
+  json.Field("requests_ok", report.ok).Field("requests_failed", report.failed);
+  json.Field("rows_failed", report.rows_failed);
+  json.Field("requests_per_second", static_cast<double>(report.ok) / report.seconds);
+  json.Field("rows_per_second", static_cast<double>(report.rows) / report.seconds);
+  json.Field("generations", report.generations).Key("codes").BeginObject();
+  for (const auto& [code, count] : report.codes) json.Field(code, count);
+  json.EndObject().Key("latency_seconds").BeginObject();
+  for (const auto& [name, p] : kPercentiles) json.Field(name, Percentile(report.latencies, p));
+  std::puts(json.EndObject().EndObject().Take().c_str());
+}
+
+void PrintTable(const Report& report, const Load& load) {
+  std::printf("%s, plan %s, %lld rows a request, %d at a time, %.2f s\n",
+              load.model.model().name().c_str(), PrintPlan(load.plan).c_str(),
+              static_cast<long long>(load.rows_per_request), absl::GetFlag(FLAGS_concurrency),
+              report.seconds);
+  std::printf("requests/s %.1f  rows/s %.1f\nlatency ms ",
+              static_cast<double>(report.ok) / report.seconds,
+              static_cast<double>(report.rows) / report.seconds);
+  for (const auto& [name, p] : kPercentiles) {
+    std::printf(" %s %.3f", name, 1e3 * Percentile(report.latencies, p));
+  }
+  std::printf("\ngenerations %s\n", absl::StrJoin(report.generations, ", ").c_str());
+  for (const auto& [code, count] : report.codes) {
+    std::printf("%s %lld\n", code.c_str(), static_cast<long long>(count));
+  }
+  if (report.rows_failed > 0) {
+    std::printf("rows failed %lld\n", static_cast<long long>(report.rows_failed));
+  }
+}
+
+absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
+  Load load;
+  HS_ASSIGN_OR_RETURN(load.plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
+  load.rows_per_request = absl::GetFlag(FLAGS_rows);
+  if (load.rows_per_request < 1) return UsageError("--rows: at least 1");
+  if (absl::GetFlag(FLAGS_concurrency) < 1) return UsageError("--concurrency: at least 1");
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(load.model, ChooseModel(client));
+  if (arguments.empty()) {
+    if (!IsFlow(load.model)) return UsageError("bench takes INPUT, the rows of a classifier");
+    return load;
+  }
+  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  HS_ASSIGN_OR_RETURN(rows,
+                      FitRows(std::move(rows), InputShape(load.model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(load.rows, ForTier(rows, load.plan.tier));
+  if (load.rows->shape[0] < load.rows_per_request) {
+    return UsageError("--rows: the input has fewer rows than one request is to have");
+  }
+  return load;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunBench(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(const Load load, LoadFromFlags(arguments));
+  const Steady::time_point begin = Steady::now();
+  const std::vector<Sent> all = RunLoop(load);
+  const double seconds = std::chrono::duration<double>(Steady::now() - begin).count();
+  const Report report = Summarize(all, seconds, load.rows_per_request);
+  if (const std::string path = absl::GetFlag(FLAGS_json_lines); !path.empty()) {
+    HS_RETURN_IF_ERROR(WriteJsonLines(path, all, load.rows_per_request));
+  }
+  if (format == OutputFormat::kJson) {
+    PrintJson(report, load);
+  } else {
+    PrintTable(report, load);
+  }
+  if (report.ok == 0) {
+    return absl::UnavailableError("not one request was answered; the codes are counted above");
+  }
+  return report.failed + report.rows_failed;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/progress.h"
+#include "client/command/rows.h"
+#include "client/command/session.h"
+#include "client/command/solve_ledger.h"
+#include "client/command/table.h"
+#include "client/wire_tensor.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+struct Classified {
+  SolveLedger ledger;
+  std::vector<int64_t> labels;
+  std::vector<std::string> label_names;
+  HostTensor top_labels, top_probabilities, probabilities, logits;
+};
+
+// One tensor of all replies, put together; empty where it was not asked for.
+template <class Get>
+absl::StatusOr<HostTensor> Gather(const std::vector<v1::ClassifyReply>& replies, Get get) {
+  std::vector<HostTensor> parts;
+  for (const v1::ClassifyReply& reply : replies) {
+    const v1::Tensor& wire = get(reply);
+    if (wire.dtype() == v1::DTYPE_UNSPECIFIED) continue;
+    HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(wire));
+    parts.push_back(std::move(part));
+  }
+  return ConcatRows(parts);
+}
+
+absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) {
+  Classified all;
+  for (const v1::ClassifyReply& reply : replies) {
+    all.ledger.Add(reply.info(), reply.labels_size());
+    all.labels.insert(all.labels.end(), reply.labels().begin(), reply.labels().end());
+    all.label_names.insert(all.label_names.end(), reply.label_names().begin(),
+                           reply.label_names().end());
+  }
+  using Reply = v1::ClassifyReply;
+  HS_ASSIGN_OR_RETURN(all.top_labels, Gather(replies, [](const Reply& reply) -> const v1::Tensor& {
+                        return reply.top_labels();
+                      }));
+  HS_ASSIGN_OR_RETURN(all.top_probabilities,
+                      Gather(replies, [](const Reply& reply) -> const v1::Tensor& {
+                        return reply.top_probabilities();
+                      }));
+  HS_ASSIGN_OR_RETURN(all.probabilities,
+                      Gather(replies, [](const Reply& reply) -> const v1::Tensor& {
+                        return reply.probabilities();
+                      }));
+  HS_ASSIGN_OR_RETURN(all.logits, Gather(replies, [](const Reply& reply) -> const v1::Tensor& {
+                        return reply.logits();
+                      }));
+  return all;
+}
+
+absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::GetModelReply& model,
+                                                    const Plan& plan, const HostTensor& rows) {
+  v1::ClassifyRequest request;
+  *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+  v1::ClassifyWant& want = *request.mutable_want();
+  want.set_labels(true);
+  want.set_top_k(absl::GetFlag(FLAGS_top_k));
+  want.set_probabilities(absl::GetFlag(FLAGS_probabilities));
+  want.set_logits(absl::GetFlag(FLAGS_logits));
+  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(/*row_bytes=*/0));
+  const int64_t count = rows.shape[0];
+  std::vector<v1::ClassifyReply> replies((count + batch - 1) / batch);
+  Progress progress("classify", count, "rows");
+  const absl::Status status =
+      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
+        v1::ClassifyRequest part = request;
+        *part.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
+        auto reply = client.Classify(std::move(part), DeadlineFromFlags());
+        if (!reply.ok()) return reply.status();
+        replies[slice.index] = *std::move(reply);
+        progress.Advance(slice.rows());
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  return replies;
+}
+
+std::string PrintJson(const Classified& all, const std::optional<double>& accuracy) {
+  JsonWriter json;
+  json.BeginObject();
+  all.ledger.WriteFields(json);
+  json.Field("labels", all.labels);
+  if (!all.label_names.empty()) json.Field("label_names", all.label_names);
+  if (!all.top_labels.bytes.empty()) json.Field("top_labels", all.top_labels);
+  if (!all.top_probabilities.bytes.empty()) json.Field("top_probabilities", all.top_probabilities);
+  if (!all.probabilities.bytes.empty()) json.Field("probabilities", all.probabilities);
+  if (!all.logits.bytes.empty()) json.Field("logits", all.logits);
+  if (accuracy) json.Field("accuracy", *accuracy);
+  json.EndObject();
+  return json.Take() + "\n";
+}
+
+// One cell a value of row `row`.
+void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>& cells) {
+  if (tensor.bytes.empty()) return;
+  const int64_t columns = tensor.elements() / tensor.shape[0];
+  for (int64_t i = 0; i < columns; ++i) {
+    cells.push_back(ShortNumber(ElementAsDouble(tensor, row * columns + i)));
+  }
+}
+
+std::string PrintTable(const Classified& all, const std::optional<double>& accuracy) {
+  TextTable table({"row", "label", "name", "status"});
+  for (int64_t row = 0; row < std::ssize(all.labels); ++row) {
+    std::vector<std::string> cells = {absl::StrCat(row), absl::StrCat(all.labels[row]),
+                                      all.label_names.empty() ? "" : all.label_names[row],
+                                      all.ledger.status_name(row)};
+    AppendCells(all.top_labels, row, cells);
+    AppendCells(all.top_probabilities, row, cells);
+    AppendCells(all.probabilities, row, cells);
+    AppendCells(all.logits, row, cells);
+    table.Add(std::move(cells));
+  }
+  std::string text = absl::StrCat(table.Print(), all.ledger.Summary(), "\n");
+  if (accuracy) absl::StrAppendFormat(&text, "accuracy %.2f %%\n", *accuracy * 100);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
+  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
+  HS_ASSIGN_OR_RETURN(rows,
+                      FitRows(std::move(rows), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
+  HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));
+  std::optional<double> accuracy;
+  if (const std::string path = absl::GetFlag(FLAGS_labels); !path.empty()) {
+    HS_ASSIGN_OR_RETURN(accuracy, Accuracy(path, all.labels));
+  }
+  const std::string text =
+      format == OutputFormat::kJson ? PrintJson(all, accuracy) : PrintTable(all, accuracy);
+  std::fputs(text.c_str(), stdout);
+  return all.ledger.failed_rows();
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,189 @@
+#include "client/command/command.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr char kUsagePayload[] = "hyperserve/usage";
+constexpr std::string_view kCommonFlags[] = {"address", "timeout", "format"};
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+bool Takes(const Command& command, std::string_view flag) {
+  return std::ranges::count(kCommonFlags, flag) + std::ranges::count(command.flags, flag) > 0;
+}
+
+// The flag that `name` sets for this command, with `no` taken off a negated bool; null: none.
+absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, bool& negated) {
+  negated = false;
+  if (Takes(command, name)) return absl::FindCommandLineFlag(View(name));
+  if (name.starts_with("no") && Takes(command, name.substr(2))) {
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name.substr(2)));
+    if (flag != nullptr && flag->IsOfType<bool>()) {
+      negated = true;
+      return flag;
+    }
+  }
+  return nullptr;
+}
+
+std::string FlagLine(std::string_view name) {
+  const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name));
+  if (flag == nullptr) return "";
+  const std::string value = flag->DefaultValue();
+  return absl::StrFormat("  --%-18s %s (default: %s)\n", View(name), flag->Help(),
+                         value.empty() ? "none" : value);
+}
+
+std::string_view WhatToDo(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+      return "correct the request; it would fail on every server";
+    case absl::StatusCode::kNotFound:
+      return "see what is there with `hyperserve-client models`, or check the path";
+    case absl::StatusCode::kFailedPrecondition:
+      return "the message says what does not fit: choose another plan, correction or repository";
+    case absl::StatusCode::kAborted:
+      return "another generation became active meanwhile: make the candidate anew from it, or "
+             "publish without --parent_generation";
+    case absl::StatusCode::kResourceExhausted:
+      return "the daemon is full: try again later, send less at a time, or raise its limits";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "raise --timeout, send fewer rows at a time (--batch), or choose a cheaper plan";
+    case absl::StatusCode::kUnavailable:
+      return "check that the daemon runs and --address is right; if it is draining or loading, "
+             "try again later";
+    case absl::StatusCode::kUnimplemented:
+      return "this daemon cannot do it; the message says what is missing";
+    case absl::StatusCode::kInternal:
+      return "this is a fault of Hyperserve: look for the request in the daemon's log";
+    default:
+      return "look for the request in the daemon's log";
+  }
+}
+
+}  // namespace
+
+absl::Status UsageError(std::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(View(message));
+  status.SetPayload(kUsagePayload, absl::Cord());
+  return status;
+}
+
+bool IsUsageError(const absl::Status& status) {
+  return status.GetPayload(kUsagePayload).has_value();
+}
+
+absl::StatusOr<Arguments> ParseArguments(const Command& command,
+                                         std::span<const std::string> words) {
+  Arguments arguments;
+  bool flags_ended = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (flags_ended || !word.starts_with("--")) {
+      arguments.emplace_back(word);
+      continue;
+    }
+    if (word == "--") {
+      flags_ended = true;
+      continue;
+    }
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view name = word.substr(2, equals - 2);
+    bool negated = false;
+    absl::CommandLineFlag* flag = FindFlag(command, name, negated);
+    if (flag == nullptr) {
+      return UsageError(
+          absl::StrCat("--", View(name), " is not an option of ", View(command.name)));
+    }
+    std::string value = negated ? "false" : "true";
+    if (equals < word.size()) {
+      if (negated) return UsageError(absl::StrCat("--", View(name), " takes no value"));
+      value = word.substr(equals + 1);
+    } else if (!flag->IsOfType<bool>()) {
+      if (i + 1 == words.size()) {
+        return UsageError(absl::StrCat("--", View(name), " needs a value"));
+      }
+      value = words[++i];
+    }
+    std::string error;
+    if (!flag->ParseFrom(value, &error)) return UsageError(error);
+  }
+  if (arguments.size() < command.arguments_min || arguments.size() > command.arguments_max) {
+    return UsageError(
+        absl::StrCat(View(command.name), " takes ",
+                     command.arguments.empty() ? "no arguments" : View(command.arguments), "; ",
+                     arguments.size(), " given"));
+  }
+  return arguments;
+}
+
+std::string Usage(std::span<const Command> commands) {
+  std::string text =
+      "hyperserve-client: calls a Hyperserve daemon.\n\n"
+      "usage: hyperserve-client COMMAND [ARGUMENTS] [OPTIONS]\n\n";
+  for (const Command& command : commands) {
+    absl::StrAppendFormat(&text, "  %-9s %-15s %s\n", View(command.name), View(command.arguments),
+                          View(command.summary));
+  }
+  absl::StrAppend(&text,
+                  "\n`hyperserve-client COMMAND --help` shows the options of one command.\n"
+                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows failed.\n");
+  return text;
+}
+
+std::string Usage(const Command& command) {
+  std::string text = absl::StrCat("usage: hyperserve-client ", View(command.name),
+                                  command.arguments.empty() ? "" : " ", View(command.arguments),
+                                  " [OPTIONS]\n\n", View(command.summary), "\n\n");
+  for (std::string_view flag : command.flags) absl::StrAppend(&text, FlagLine(flag));
+  for (std::string_view flag : kCommonFlags) absl::StrAppend(&text, FlagLine(flag));
+  return text;
+}
+
+std::string ExplainFailure(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(),
+                      "\nwhat to do: ", View(WhatToDo(status.code())), "\n");
+}
+
+int RunProgram(std::span<const Command> commands, std::span<const std::string> words) {
+  const auto asks_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  if (words.empty() || asks_help(words[0]) || words[0] == "help") {
+    std::fputs(Usage(commands).c_str(), words.empty() ? stderr : stdout);
+    return words.empty() ? 2 : 0;
+  }
+  const auto command = std::ranges::find(commands, std::string_view(words[0]), &Command::name);
+  if (command == commands.end()) {
+    std::fprintf(stderr, "no command '%s'\n\n%s", words[0].c_str(), Usage(commands).c_str());
+    return 2;
+  }
+  if (std::ranges::any_of(words, asks_help)) {
+    std::fputs(Usage(*command).c_str(), stdout);
+    return 0;
+  }
+  absl::StatusOr<int64_t> failed_rows = 0;
+  if (const auto arguments = ParseArguments(*command, words.subspan(1)); arguments.ok()) {
+    failed_rows = command->run(*arguments);
+  } else {
+    failed_rows = arguments.status();
+  }
+  if (failed_rows.ok()) return *failed_rows == 0 ? 0 : 3;
+  if (IsUsageError(failed_rows.status())) {
+    std::fprintf(stderr, "%s\nsee `hyperserve-client %s --help`\n",
+                 std::string(failed_rows.status().message()).c_str(), words[0].c_str());
+    return 2;
+  }
+  std::fputs(ExplainFailure(failed_rows.status()).c_str(), stderr);
+  return 1;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,51 @@
+// The frame of hyperserve-client: commands as a table, their options read and checked, failures
+// told in words.
+//
+// Exit codes: 0 done; 1 failed, in words on stderr; 2 wrong usage; 3 done, but some rows (bench:
+// some requests) failed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace hyperserve {
+
+using Arguments = std::vector<std::string>;
+
+struct Command {
+  std::string_view name;
+  std::string_view arguments;  // as shown in the usage: "INPUT"
+  std::string_view summary;
+  std::vector<std::string_view> flags;  // besides those that every command takes
+  size_t arguments_min = 0;
+  size_t arguments_max = 0;
+  // The number of rows that failed. Errors made by UsageError end in exit code 2.
+  absl::StatusOr<int64_t> (*run)(const Arguments& arguments) = nullptr;
+};
+
+// A mistake on the command line, to be told with a pointer to the help.
+absl::Status UsageError(std::string_view message);
+bool IsUsageError(const absl::Status& status);
+
+// Sets the Abseil flags named in `words` (--name=value, --name value, --name, --noname; `--` ends
+// them) and returns the other words. A usage error for options the command does not take, values
+// that cannot be read, and a wrong number of arguments.
+absl::StatusOr<Arguments> ParseArguments(const Command& command,
+                                         std::span<const std::string> words);
+
+// The help of all commands, and of one.
+std::string Usage(std::span<const Command> commands);
+std::string Usage(const Command& command);
+
+// "NOT_FOUND: no model 'x' ...\nwhat to do: ...".
+std::string ExplainFailure(const absl::Status& status);
+
+// The whole program after main's arguments have become words.
+int RunProgram(std::span<const Command> commands, std::span<const std::string> words);
+
+}  // namespace hyperserve

@@ -1,0 +1,21 @@
+// The commands; their arguments and options stand in the table in main.cc. Each returns how many
+// rows failed.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "client/command/command.h"
+
+namespace hyperserve {
+
+absl::StatusOr<int64_t> RunClassify(const Arguments& arguments);
+absl::StatusOr<int64_t> RunSample(const Arguments& arguments);
+absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments);
+absl::StatusOr<int64_t> RunSolve(const Arguments& arguments);
+absl::StatusOr<int64_t> RunCompare(const Arguments& arguments);
+absl::StatusOr<int64_t> RunModels(const Arguments& arguments);
+absl::StatusOr<int64_t> RunPublish(const Arguments& arguments);
+absl::StatusOr<int64_t> RunRollback(const Arguments& arguments);
+absl::StatusOr<int64_t> RunHealth(const Arguments& arguments);
+absl::StatusOr<int64_t> RunBench(const Arguments& arguments);
+
+}  // namespace hyperserve

@@ -1,0 +1,47 @@
+#include <cstdio>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/json_writer.h"
+#include "client/command/session.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+void Print(const std::string& service, HealthState state, OutputFormat format) {
+  const std::string name(HealthStateName(state));
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject().Field("service", service).Field("status", name).EndObject();
+    std::puts(json.Take().c_str());
+  } else {
+    std::printf("%s: %s\n", service.empty() ? "daemon" : service.c_str(), name.c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunHealth(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  const std::string service = arguments.empty() ? "" : arguments[0];
+  Client client(ClientOptionsFromFlags());
+  if (absl::GetFlag(FLAGS_watch)) {
+    const absl::Status status =
+        client.WatchHealth(service, DeadlineFromFlags(), [&](HealthState state) {
+          Print(service, state, format);
+          return true;
+        });
+    if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
+    return 0;  // --timeout is how long it was asked to watch
+  }
+  HS_ASSIGN_OR_RETURN(const HealthState state, client.CheckHealth(service, DeadlineFromFlags()));
+  Print(service, state, format);
+  if (state == HealthState::kServing) return 0;
+  return absl::UnavailableError("it is there, but does not serve");
+}
+
+}  // namespace hyperserve

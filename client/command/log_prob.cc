@@ -1,0 +1,80 @@
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/progress.h"
+#include "client/command/rows.h"
+#include "client/command/session.h"
+#include "client/command/solve_ledger.h"
+#include "client/command/table.h"
+#include "client/wire_tensor.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
+                                                   const Plan& plan, const HostTensor& rows) {
+  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(sizeof(double)));
+  const int64_t count = rows.shape[0];
+  std::vector<v1::LogProbReply> replies((count + batch - 1) / batch);
+  Progress progress("log-prob", count, "rows");
+  const absl::Status status =
+      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
+        v1::LogProbRequest request;
+        *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+        request.mutable_options()->set_request_id(
+            RequestIdOfSlice(slice.index, std::ssize(replies)));
+        *request.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        auto reply = client.LogProb(std::move(request), DeadlineFromFlags());
+        if (!reply.ok()) return reply.status();
+        replies[slice.index] = *std::move(reply);
+        progress.Advance(slice.rows());
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  return replies;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
+  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
+  HS_ASSIGN_OR_RETURN(rows,
+                      FitRows(std::move(rows), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
+  SolveLedger ledger;
+  std::vector<HostTensor> parts;
+  for (const v1::LogProbReply& reply : replies) {
+    HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.log_prob()));
+    ledger.Add(reply.info(), part.elements());
+    parts.push_back(std::move(part));
+  }
+  const HostTensor log_prob = ConcatRows(parts);
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    ledger.WriteFields(json);
+    json.Field("log_prob", log_prob).EndObject();
+    std::puts(json.Take().c_str());
+    return ledger.failed_rows();
+  }
+  TextTable table({"row", "log_prob", "status"});
+  for (int64_t row = 0; row < ledger.rows(); ++row) {
+    table.Add(
+        {absl::StrCat(row), ShortestText(ElementAsDouble(log_prob, row)), ledger.status_name(row)});
+  }
+  std::printf("%s%s\n", table.Print().c_str(), ledger.Summary().c_str());
+  return ledger.failed_rows();
+}
+
+}  // namespace hyperserve

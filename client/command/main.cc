@@ -1,0 +1,87 @@
+#include <string>
+#include <vector>
+
+#include "client/command/command.h"
+#include "client/command/commands.h"
+
+namespace {
+
+using hyperserve::Command;
+
+const std::vector<Command>& Commands() {
+  static const std::vector<Command> commands = {
+      {.name = "classify",
+       .arguments = "INPUT",
+       .summary = "labels of images: IDX (gzipped or not), safetensors or CSV",
+       .flags = {"model", "plan", "limit", "labels", "top_k", "probabilities", "logits", "batch",
+                 "concurrency", "tensor", "generation", "max_steps", "request_id"},
+       .arguments_min = 1,
+       .arguments_max = 1,
+       .run = hyperserve::RunClassify},
+      {.name = "sample",
+       .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
+       .flags = {"model", "plan", "rows", "seed", "first_row", "log_density", "out", "generation",
+                 "max_steps", "request_id"},
+       .run = hyperserve::RunSample},
+      {.name = "log-prob",
+       .arguments = "INPUT",
+       .summary = "log-density of points under a flow: CSV or safetensors",
+       .flags = {"model", "plan", "limit", "batch", "concurrency", "tensor", "generation",
+                 "max_steps", "request_id"},
+       .arguments_min = 1,
+       .arguments_max = 1,
+       .run = hyperserve::RunLogProb},
+      {.name = "solve",
+       .arguments = "INPUT",
+       .summary = "the bare initial value problem: from inputs or states, own span and save-at",
+       .flags = {"model", "plan", "state", "span", "save_at", "partial_states", "out", "limit",
+                 "batch", "concurrency", "tensor", "generation", "max_steps", "request_id"},
+       .arguments_min = 1,
+       .arguments_max = 1,
+       .run = hyperserve::RunSolve},
+      {.name = "compare",
+       .arguments = "[INPUT]",
+       .summary = "error and cost of several plans on one's own rows (flows: on samples)",
+       .flags = {"model", "plans", "reference", "limit", "labels", "rows", "seed", "first_row",
+                 "batch", "concurrency", "tensor", "generation", "max_steps", "request_id"},
+       .arguments_max = 1,
+       .run = hyperserve::RunCompare},
+      {.name = "models",
+       .arguments = "[NAME]",
+       .summary = "what is served; with a name, its plans with measured error and cost",
+       .arguments_max = 1,
+       .run = hyperserve::RunModels},
+      {.name = "publish",
+       .arguments = "FOLDER",
+       .summary = "offer a correction (the folder of a generation) to the running daemon",
+       .flags = {"admin_address", "model", "method", "parent_generation"},
+       .arguments_min = 1,
+       .arguments_max = 1,
+       .run = hyperserve::RunPublish},
+      {.name = "rollback",
+       .summary = "serve the previous generation again, or the one of --generation",
+       .flags = {"admin_address", "model", "method", "generation"},
+       .run = hyperserve::RunRollback},
+      {.name = "health",
+       .arguments = "[SERVICE]",
+       .summary = "health of the daemon, or of model/NAME",
+       .flags = {"watch"},
+       .arguments_max = 1,
+       .run = hyperserve::RunHealth},
+      {.name = "bench",
+       .arguments = "[INPUT]",
+       .summary = "closed loop of requests: rate, percentiles, errors by code",
+       .flags = {"model", "plan", "rows", "seed", "concurrency", "duration", "count", "json_lines",
+                 "tensor", "limit", "generation", "max_steps", "request_id"},
+       .arguments_max = 1,
+       .run = hyperserve::RunBench},
+  };
+  return commands;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return hyperserve::RunProgram(Commands(), words);
+}

@@ -1,0 +1,133 @@
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/command/commands.h"
+#include "client/command/json_writer.h"
+#include "client/command/session.h"
+#include "client/command/table.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+void WriteCorrection(const v1::CorrectionInfo& correction, JsonWriter& json) {
+  json.BeginObject().Field("method", correction.method());
+  json.Field("direction", correction.direction()).Field("generation", correction.generation());
+  json.Field("previous_generation", correction.previous_generation());
+  json.Field("eps_range", correction.eps_range()).Field("steps", correction.steps());
+  json.Field("macs", correction.macs()).Field("problem", correction.problem());
+  json.Key("provenance").BeginObject();
+  for (const auto& [key, value] : correction.provenance()) json.Field(key, value);
+  json.EndObject().EndObject();
+}
+
+void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
+  json.Field("name", model.name()).Field("kind", model.kind());
+  json.Field("base_digest", model.base_digest()).Field("input_shape", model.input_shape());
+  json.Field("default_plan", model.default_plan()).Key("corrections").BeginArray();
+  for (const auto& correction : model.corrections()) WriteCorrection(correction, json);
+  json.EndArray();
+}
+
+std::string CorrectionText(const v1::CorrectionInfo& correction) {
+  std::string text =
+      absl::StrCat("hyper_", correction.method(), " generation ", correction.generation());
+  if (!correction.problem().empty()) absl::StrAppend(&text, " (", correction.problem(), ")");
+  return text;
+}
+
+void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject().Key("models").BeginArray();
+    for (const v1::ModelSummary& model : list.models()) {
+      json.BeginObject();
+      WriteSummaryFields(model, json);
+      json.EndObject();
+    }
+    json.EndArray().EndObject();
+    std::puts(json.Take().c_str());
+    return;
+  }
+  TextTable table({"model", "kind", "input", "default plan", "corrections"});
+  for (const v1::ModelSummary& model : list.models()) {
+    std::vector<std::string> corrections;
+    for (const auto& correction : model.corrections()) {
+      corrections.push_back(CorrectionText(correction));
+    }
+    table.Add({model.name(), model.kind(),
+               absl::StrCat("[", absl::StrJoin(model.input_shape(), ", "), "]"),
+               model.default_plan(), absl::StrJoin(corrections, ", ")});
+  }
+  std::fputs(table.Print().c_str(), stdout);
+}
+
+void PrintModelJson(const v1::GetModelReply& model) {
+  JsonWriter json;
+  json.BeginObject();
+  WriteSummaryFields(model.model(), json);
+  json.Field("labels", model.labels()).Field("state_shape", model.state_shape());
+  json.Field("field_macs", model.field_macs()).Field("stem_macs", model.stem_macs());
+  json.Field("head_macs", model.head_macs());
+  json.Field("calibration_device", model.calibration_device()).Key("plans").BeginArray();
+  for (const v1::PlanInfo& plan : model.plans()) {
+    json.BeginObject().Field("plan", plan.plan()).Field("error_mean", plan.error_mean());
+    json.Field("error_max", plan.error_max()).Field("agreement", plan.agreement());
+    json.Field("nfe", plan.nfe());
+    json.Field("correction_evaluations", plan.correction_evaluations());
+    json.Field("macs", plan.macs()).Field("seconds_per_row", plan.seconds_per_row());
+    json.Field("wins", plan.wins()).EndObject();
+  }
+  json.EndArray().Field("spec_json", model.spec_json()).EndObject();
+  std::puts(json.Take().c_str());
+}
+
+void PrintModelTable(const v1::GetModelReply& model) {
+  const v1::ModelSummary& summary = model.model();
+  std::printf("%s: %s, input [%s], state [%s], default plan %s\n", summary.name().c_str(),
+              summary.kind().c_str(), absl::StrJoin(summary.input_shape(), ", ").c_str(),
+              absl::StrJoin(model.state_shape(), ", ").c_str(), summary.default_plan().c_str());
+  std::printf("base %s; MACs: stem %lld, field %lld, head %lld\n", summary.base_digest().c_str(),
+              static_cast<long long>(model.stem_macs()), static_cast<long long>(model.field_macs()),
+              static_cast<long long>(model.head_macs()));
+  for (const auto& correction : summary.corrections()) {
+    std::printf("%s, eps in [%s], previous %lld\n", CorrectionText(correction).c_str(),
+                absl::StrJoin(correction.eps_range(), ", ").c_str(),
+                static_cast<long long>(correction.previous_generation()));
+  }
+  if (model.plans().empty()) return;
+  TextTable table({"plan", "error", "max", "agree %", "NFE", "corr.", "MACs", "ms/row", "wins"});
+  for (const v1::PlanInfo& plan : model.plans()) {
+    table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_max()),
+               ShortNumber(100 * plan.agreement()), ShortNumber(plan.nfe()),
+               ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
+               ShortNumber(1e3 * plan.seconds_per_row()), plan.wins() ? "yes" : "no"});
+  }
+  std::printf("measured on %s:\n%s", model.calibration_device().c_str(), table.Print().c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunModels(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  Client client(ClientOptionsFromFlags());
+  if (arguments.empty()) {
+    HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(DeadlineFromFlags()));
+    PrintList(list, format);
+    return 0;
+  }
+  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model,
+                      client.GetModel(arguments[0], DeadlineFromFlags()));
+  if (format == OutputFormat::kJson) {
+    PrintModelJson(model);
+  } else {
+    PrintModelTable(model);
+  }
+  return 0;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,127 @@
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/json_writer.h"
+#include "client/command/session.h"
+#include "client/command/table.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "hyperserve/v1/model.pb.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kFileBytesMax = 64 << 20;  // what the daemon receives in one message
+
+// Every file of the folder.
+absl::StatusOr<v1::PublishHypersolverRequest> ReadGenerationFolder(const std::string& folder) {
+  v1::PublishHypersolverRequest request;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (!entry.is_regular_file()) continue;
+    HS_ASSIGN_OR_RETURN(std::string content, ReadFile(entry.path().string(), kFileBytesMax));
+    v1::NamedFile& file = *request.add_files();
+    file.set_name(entry.path().filename().string());
+    file.set_content(std::move(content));
+  }
+  if (error) return absl::NotFoundError(absl::StrCat(folder, ": ", error.message()));
+  return request;
+}
+
+// The method that hypersolver.json names.
+absl::StatusOr<std::string> MethodOf(const v1::PublishHypersolverRequest& request) {
+  for (const v1::NamedFile& file : request.files()) {
+    if (file.name() != "hypersolver.json") continue;
+    v1::HypersolverSpec spec;
+    google::protobuf::util::JsonParseOptions options;
+    options.ignore_unknown_fields = true;  // the daemon judges the file; here only a name is read
+    const auto parsed = google::protobuf::util::JsonStringToMessage(file.content(), &spec, options);
+    if (parsed.ok() && !spec.method().empty()) return spec.method();
+    return absl::InvalidArgumentError("hypersolver.json names no method: give --method");
+  }
+  return absl::NotFoundError("the folder holds no hypersolver.json: it is no generation");
+}
+
+void WriteGenerations(int64_t generation, int64_t previous, JsonWriter& json) {
+  json.Field("generation", generation).Field("previous_generation", previous);
+}
+
+void PrintPublished(const v1::PublishHypersolverReply& reply, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    WriteGenerations(reply.generation(), reply.previous_generation(), json);
+    json.Field("seconds", reply.seconds()).Key("gate").BeginArray();
+    for (const v1::GateResult& result : reply.gate()) {
+      json.BeginObject().Field("steps", result.steps());
+      json.Field("candidate_error", result.candidate_error());
+      json.Field("active_error", result.active_error());
+      json.Field("base_error", result.base_error()).EndObject();
+    }
+    json.EndArray().EndObject();
+    std::puts(json.Take().c_str());
+    return;
+  }
+  TextTable table({"K", "candidate error", "active error", "base error"});
+  for (const v1::GateResult& result : reply.gate()) {
+    table.Add({absl::StrCat(result.steps()), ShortNumber(result.candidate_error()),
+               ShortNumber(result.active_error()), ShortNumber(result.base_error())});
+  }
+  std::printf("%sgeneration %lld is served (before: %lld), after %.2f s\n", table.Print().c_str(),
+              static_cast<long long>(reply.generation()),
+              static_cast<long long>(reply.previous_generation()), reply.seconds());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunPublish(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(v1::PublishHypersolverRequest request, ReadGenerationFolder(arguments[0]));
+  if (absl::GetFlag(FLAGS_model).empty()) return UsageError("publish takes --model");
+  request.set_model(absl::GetFlag(FLAGS_model));
+  request.set_method(absl::GetFlag(FLAGS_method));
+  if (request.method().empty()) {
+    HS_ASSIGN_OR_RETURN(*request.mutable_method(), MethodOf(request));
+  }
+  if (absl::GetFlag(FLAGS_parent_generation) >= 0) {
+    request.set_parent_generation(absl::GetFlag(FLAGS_parent_generation));
+  }
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const auto reply, client.Publish(request, DeadlineFromFlags()));
+  PrintPublished(reply, format);
+  return 0;
+}
+
+absl::StatusOr<int64_t> RunRollback(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  v1::RollbackHypersolverRequest request;
+  request.set_model(absl::GetFlag(FLAGS_model));
+  request.set_method(absl::GetFlag(FLAGS_method));
+  request.set_generation(absl::GetFlag(FLAGS_generation));
+  if (request.model().empty() || request.method().empty()) {
+    return UsageError("rollback takes --model and --method");
+  }
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const auto reply, client.Rollback(request, DeadlineFromFlags()));
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    WriteGenerations(reply.generation(), reply.previous_generation(), json);
+    std::puts(json.EndObject().Take().c_str());
+  } else {
+    std::printf("generation %lld is served (before: %lld)\n",
+                static_cast<long long>(reply.generation()),
+                static_cast<long long>(reply.previous_generation()));
+  }
+  return 0;
+}
+
+}  // namespace hyperserve

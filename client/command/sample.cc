@@ -1,0 +1,150 @@
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/picture.h"
+#include "client/command/progress.h"
+#include "client/command/rows.h"
+#include "client/command/session.h"
+#include "client/command/solve_ledger.h"
+#include "client/wire_tensor.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+
+namespace hyperserve {
+namespace {
+
+// Up to here one reply holds all; more rows come as a stream.
+constexpr int64_t kUnaryRowsMax = 4096;
+
+struct Samples {
+  HostTensor points, log_density;
+  SolveLedger ledger;
+};
+
+absl::StatusOr<Samples> Draw(Client& client, v1::SampleRequest request) {
+  const int64_t rows = request.rows();
+  HS_ASSIGN_OR_RETURN(const v1::SampleReply reply,
+                      client.Sample(std::move(request), DeadlineFromFlags()));
+  Samples samples;
+  HS_ASSIGN_OR_RETURN(samples.points, FromWire(reply.samples()));
+  if (reply.has_log_density()) {
+    HS_ASSIGN_OR_RETURN(samples.log_density, FromWire(reply.log_density()));
+  }
+  samples.ledger.Add(reply.info(), rows);
+  return samples;
+}
+
+absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
+  std::vector<HostTensor> points, log_densities;
+  v1::SolveInfo whole;
+  Progress progress("sample", request.rows(), "rows");
+  const int64_t rows = request.rows();
+  v1::SampleStreamRequest stream;
+  *stream.mutable_sample() = std::move(request);
+  const auto on_chunk = [&](const v1::SampleChunk& chunk) -> absl::Status {
+    progress.Advance(chunk.rows());
+    for (int64_t row = 0; row < chunk.rows(); ++row) {
+      const int of = chunk.row_status_size() == 1 ? 0 : static_cast<int>(row);
+      whole.add_row_status(of < chunk.row_status_size() ? chunk.row_status(of)
+                                                        : v1::ROW_STATUS_UNSPECIFIED);
+    }
+    if (chunk.rows() == 0) return absl::OkStatus();
+    HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(chunk.samples()));
+    points.push_back(std::move(part));
+    if (chunk.has_log_density()) {
+      HS_ASSIGN_OR_RETURN(HostTensor density, FromWire(chunk.log_density()));
+      log_densities.push_back(std::move(density));
+    }
+    return absl::OkStatus();
+  };
+  HS_ASSIGN_OR_RETURN(v1::SolveInfo summary,
+                      client.SampleStream(std::move(stream), DeadlineFromFlags(), on_chunk));
+  *summary.mutable_row_status() = whole.row_status();
+  Samples samples{.points = ConcatRows(points), .log_density = ConcatRows(log_densities)};
+  samples.ledger.Add(summary, rows);
+  return samples;
+}
+
+std::string PrintSamplesCsv(const Samples& samples) {
+  const int64_t rows = samples.points.shape[0];
+  auto header = CoordinateNames(samples.points.elements() / rows);
+  if (!samples.log_density.bytes.empty()) header.push_back("log_density");
+  return PrintCsv(header, samples.points, samples.log_density);
+}
+
+TensorView ViewOf(const HostTensor& tensor) {
+  return {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+}
+
+absl::Status WriteSamples(const std::string& path, const Samples& samples) {
+  if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintSamplesCsv(samples));
+  if (path.ends_with(".png")) {
+    return WriteScatterPng(path, samples.ledger.Summary(), samples.points);
+  }
+  std::map<std::string, TensorView, std::less<>> tensors;
+  tensors["x"] = ViewOf(samples.points);
+  if (!samples.log_density.bytes.empty()) tensors["log_density"] = ViewOf(samples.log_density);
+  return WriteFileAtomically(path, SerializeSafetensors(tensors));
+}
+
+absl::Status CheckOut(const std::string& out) {
+  if (out.empty() || out.ends_with(".csv") || out.ends_with(".png") ||
+      out.ends_with(".safetensors")) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("--out=", out,
+                                 ": the name must end in .csv, .png or "
+                                 ".safetensors"));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunSample(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
+  const std::string out = absl::GetFlag(FLAGS_out);
+  HS_RETURN_IF_ERROR(CheckOut(out));
+  const int64_t rows = absl::GetFlag(FLAGS_rows);
+  if (rows < 1) return UsageError(absl::StrCat("--rows=", rows, ": at least 1"));
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
+  v1::SampleRequest request;
+  *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+  request.set_rows(rows);
+  request.set_seed(absl::GetFlag(FLAGS_seed));
+  request.set_first_row(absl::GetFlag(FLAGS_first_row));
+  request.set_log_density(absl::GetFlag(FLAGS_log_density));
+  HS_ASSIGN_OR_RETURN(const Samples samples, rows <= kUnaryRowsMax
+                                                 ? Draw(client, std::move(request))
+                                                 : DrawStream(client, std::move(request)));
+  if (!out.empty()) HS_RETURN_IF_ERROR(WriteSamples(out, samples));
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    samples.ledger.WriteFields(json);
+    json.Field("seed", absl::GetFlag(FLAGS_seed))
+        .Field("first_row", absl::GetFlag(FLAGS_first_row));
+    if (!out.empty()) json.Field("out", out);
+    if (out.empty()) json.Field("samples", samples.points);
+    if (out.empty() && !samples.log_density.bytes.empty()) {
+      json.Field("log_density", samples.log_density);
+    }
+    json.EndObject();
+    std::puts(json.Take().c_str());
+  } else if (out.empty()) {
+    std::fputs(PrintSamplesCsv(samples).c_str(), stdout);
+  } else {
+    std::printf("%s\nwritten to %s\n", samples.ledger.Summary().c_str(), out.c_str());
+  }
+  return samples.ledger.failed_rows();
+}
+
+}  // namespace hyperserve

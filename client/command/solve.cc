@@ -1,0 +1,134 @@
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client/command/commands.h"
+#include "client/command/flags.h"
+#include "client/command/progress.h"
+#include "client/command/rows.h"
+#include "client/command/session.h"
+#include "client/command/solve_ledger.h"
+#include "client/wire_tensor.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+
+namespace hyperserve {
+namespace {
+
+struct Solved {
+  HostTensor state, saved;
+  SolveLedger ledger;
+};
+
+// What the flags say of the problem; rows are still missing.
+absl::StatusOr<v1::SolveRequest> RequestFromFlags(const v1::GetModelReply& model,
+                                                  const Plan& plan) {
+  v1::SolveRequest request;
+  *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+  HS_ASSIGN_OR_RETURN(const auto span, ParseNumbers("span", absl::GetFlag(FLAGS_span)));
+  if (!span.empty() && span.size() != 2) return UsageError("--span takes two depths: begin,end");
+  if (!span.empty()) {
+    request.mutable_span()->set_begin(span[0]);
+    request.mutable_span()->set_end(span[1]);
+  }
+  HS_ASSIGN_OR_RETURN(const auto save_at, ParseNumbers("save_at", absl::GetFlag(FLAGS_save_at)));
+  request.mutable_save_at()->Assign(save_at.begin(), save_at.end());
+  request.set_partial_states(absl::GetFlag(FLAGS_partial_states));
+  return request;
+}
+
+absl::StatusOr<Solved> Send(Client& client, const v1::SolveRequest& request, const HostTensor& rows,
+                            int64_t state_bytes) {
+  HS_ASSIGN_OR_RETURN(const int64_t batch,
+                      RowsPerRequest(state_bytes * (1 + request.save_at_size())));
+  const int64_t count = rows.shape[0];
+  std::vector<v1::SolveReply> replies((count + batch - 1) / batch);
+  Progress progress("solve", count, "rows");
+  HS_RETURN_IF_ERROR(
+      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
+        v1::SolveRequest part = request;
+        part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
+        v1::Tensor& start =
+            absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
+        start = ToWire(SliceRows(rows, slice.begin, slice.end));
+        auto reply = client.Solve(std::move(part), DeadlineFromFlags());
+        if (!reply.ok()) return reply.status();
+        replies[slice.index] = *std::move(reply);
+        progress.Advance(slice.rows());
+        return absl::OkStatus();
+      }));
+  Solved solved;
+  std::vector<HostTensor> states, saved;
+  for (const v1::SolveReply& reply : replies) {
+    HS_ASSIGN_OR_RETURN(HostTensor state, FromWire(reply.state()));
+    solved.ledger.Add(reply.info(), state.shape.empty() ? 0 : state.shape[0]);
+    states.push_back(std::move(state));
+    if (!reply.has_saved()) continue;
+    HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.saved()));
+    saved.push_back(std::move(part));
+  }
+  solved.state = ConcatRows(states);
+  solved.saved = ConcatRows(saved);
+  return solved;
+}
+
+std::string PrintStates(const HostTensor& state) {
+  const int64_t rows = state.shape.empty() ? 0 : state.shape[0];
+  return PrintCsv(CoordinateNames(rows == 0 ? 0 : state.elements() / rows), state, HostTensor());
+}
+
+absl::Status WriteStates(const std::string& path, const Solved& solved) {
+  if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintStates(solved.state));
+  std::map<std::string, TensorView, std::less<>> tensors;
+  const auto add = [&tensors](const char* name, const HostTensor& tensor) {
+    if (tensor.bytes.empty()) return;
+    tensors[name] = {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+  };
+  add("state", solved.state);
+  add("saved", solved.saved);
+  return WriteFileAtomically(path, SerializeSafetensors(tensors));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
+  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (!out.empty() && !out.ends_with(".csv") && !out.ends_with(".safetensors")) {
+    return UsageError(absl::StrCat("--out=", out, ": the name must end in .csv or .safetensors"));
+  }
+  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  Client client(ClientOptionsFromFlags());
+  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
+  HS_ASSIGN_OR_RETURN(const v1::SolveRequest request, RequestFromFlags(model, plan));
+  const Shape state_shape = StateShape(model);
+  HS_ASSIGN_OR_RETURN(
+      rows, FitRows(std::move(rows), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
+                    absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(const Solved solved, Send(client, request, rows,
+                                                ElementCount(state_shape).value_or(1) *
+                                                    static_cast<int64_t>(sizeof(double))));
+  if (!out.empty()) HS_RETURN_IF_ERROR(WriteStates(out, solved));
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    solved.ledger.WriteFields(json);
+    if (!out.empty()) json.Field("out", out);
+    if (out.empty()) json.Field("state", solved.state);
+    if (out.empty() && !solved.saved.bytes.empty()) json.Field("saved", solved.saved);
+    json.EndObject();
+    std::puts(json.Take().c_str());
+  } else {
+    if (out.empty()) std::fputs(PrintStates(solved.state).c_str(), stdout);
+    std::fprintf(out.empty() ? stderr : stdout, "%s\n", solved.ledger.Summary().c_str());
+  }
+  return solved.ledger.failed_rows();
+}
+
+}  // namespace hyperserve
