@@ -1,0 +1,36 @@
+// A small HTTP server for probes and scrapes, on a port of its own. Two threads of its own; its
+// handlers must be thread-safe and quick.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace hyperserve {
+
+struct HttpReply {
+  int status = 200;
+  std::string body;
+  std::string content_type = "text/plain; charset=utf-8";
+};
+
+class HttpServer {
+ public:
+  using Handlers = std::map<std::string, std::function<HttpReply()>>;  // by path, GET only
+
+  // Listens when this returns. Port 0: any free one. kUnavailable in words where the port is taken.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
+                                                           Handlers handlers);
+  ~HttpServer();  // stops listening and joins
+  int port() const;
+
+ private:
+  struct Contents;
+  explicit HttpServer(std::unique_ptr<Contents> contents);
+  std::unique_ptr<Contents> contents_;
+};
+
+}  // namespace hyperserve

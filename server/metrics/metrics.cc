@@ -1,0 +1,116 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <cassert>
+#include <map>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "server/metrics/process_figures.h"
+
+namespace hyperserve {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using AnyFamily = std::variant<prometheus::Family<Counter>*, prometheus::Family<Gauge>*,
+                               prometheus::Family<Histogram>*>;
+
+const MetricFamily& InfoOf(Metric metric) { return kFamilies[static_cast<size_t>(metric)]; }
+
+prometheus::Labels MakeLabels(Metric metric, Metrics::LabelValues values) {
+  const MetricFamily& info = InfoOf(metric);
+  prometheus::Labels labels;
+  size_t i = 0;
+  for (const std::string_view value : values) {
+    assert(i < info.labels.size() && !info.labels[i].empty());
+    labels.emplace(info.labels[i++], value);
+  }
+  assert(i == info.labels.size() || info.labels[i].empty());
+  return labels;
+}
+
+AnyFamily Register(const MetricFamily& info, prometheus::Registry& registry) {
+  const std::string name(info.name), help(info.help);
+  switch (info.type) {
+    case MetricType::kCounter:
+      return &prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+    case MetricType::kGauge:
+      return &prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+    case MetricType::kHistogram:
+      break;
+  }
+  return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  std::vector<AnyFamily> families;
+  std::mutex cpu_mutex;
+  double cpu_seconds = 0;  // as counted so far, guarded by cpu_mutex
+
+  template <class M>
+  prometheus::Family<M>& Get(Metric metric) {
+    return *std::get<prometheus::Family<M>*>(families[static_cast<size_t>(metric)]);
+  }
+};
+
+Metrics::Metrics() : families_(std::make_unique<Families>()) {
+  for (const MetricFamily& info : kFamilies) {
+    families_->families.push_back(Register(info, families_->registry));
+  }
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::Observe(Metric histogram, LabelValues labels, double value) {
+  const std::span<const double> buckets = InfoOf(histogram).buckets;
+  families_->Get<Histogram>(histogram)
+      .Add(MakeLabels(histogram, labels),
+           Histogram::BucketBoundaries(buckets.begin(), buckets.end()))
+      .Observe(value);
+}
+
+void Metrics::Increment(Metric counter, LabelValues labels, double by) {
+  families_->Get<Counter>(counter).Add(MakeLabels(counter, labels)).Increment(by);
+}
+
+void Metrics::Change(Metric gauge, LabelValues labels, double by) {
+  families_->Get<Gauge>(gauge).Add(MakeLabels(gauge, labels)).Increment(by);
+}
+
+void Metrics::Set(Metric gauge, LabelValues labels, double value) {
+  families_->Get<Gauge>(gauge).Add(MakeLabels(gauge, labels)).Set(value);
+}
+
+void Metrics::SetProcessFigures() {
+  const ProcessFigures figures = ReadProcessFigures();
+  {
+    const std::lock_guard lock(families_->cpu_mutex);
+    const double more = figures.cpu_seconds - families_->cpu_seconds;
+    if (more > 0) {
+      Increment(Metric::kProcessCpu, {}, more);
+      families_->cpu_seconds = figures.cpu_seconds;
+    }
+  }
+  Set(Metric::kProcessResidentMemory, {}, figures.resident_bytes);
+  Set(Metric::kProcessVirtualMemory, {}, figures.virtual_bytes);
+  Set(Metric::kProcessOpenFds, {}, figures.open_fds);
+  Set(Metric::kProcessStartTime, {}, figures.start_time_seconds);
+}
+
+std::string Metrics::Text() {
+  SetProcessFigures();
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace hyperserve
