@@ -1,6 +1,5 @@
 // The JSON files of a repository: MANIFEST.json, VERDICTS.json, calibration.json.
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +70,15 @@ absl::Status CheckCalibration(const Calibration& calibration) {
   return absl::OkStatus();
 }
 
+// Reasons quote what candidates contain, which may be any bytes; JSON takes UTF-8 only.
+std::string Printable(std::string text) {
+  constexpr size_t kReasonBytesMax = 4096;
+  text.resize(std::min(text.size(), kReasonBytesMax));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 }  // namespace
 
 std::string PrintManifest(const GenerationFiles& files) {
@@ -132,7 +140,7 @@ absl::Status WriteVerdicts(const std::string& hypersolver_folder,
     v1::Verdicts::Verdict& entry = *message.add_verdicts();
     entry.set_generation(static_cast<int32_t>(generation));
     entry.set_passed(verdict.passed);
-    entry.set_reason(verdict.reason);
+    entry.set_reason(Printable(verdict.reason));
   }
   return WriteFileAtomically(VerdictsPath(hypersolver_folder), PrintProtoJson(message));
 }

@@ -1,0 +1,28 @@
+// A generation as it lies on disk, read and checked against its model: everything that the gate
+// asks before it measures.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "core/model/model.h"
+#include "server/registry/registry.h"
+
+namespace hyperserve {
+
+struct Candidate {
+  std::shared_ptr<const Generation> generation;
+  HostTensor probe;  // model inputs [rows, ...]; flows: states
+};
+
+// Manifest, spec, tensors, digests, finite numbers, direction, range of eps, calibration, probe.
+// The message names the file.
+absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, int64_t number,
+                                        const MethodChoice& method, const Model& model);
+
+// The calibration at `path`, which must be of this base. kNotFound where there is none.
+absl::StatusOr<Calibration> LoadCalibration(const std::string& path, const Model& model);
+
+}  // namespace hyperserve

@@ -1,0 +1,78 @@
+// The models of a repository with their shelves, and the pictures of them that everybody else sees.
+// Changed by the registry's thread alone; List and Pin are for all threads.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/registry/registry.h"
+#include "server/registry/retired.h"
+#include "server/registry/shelf.h"
+
+namespace hyperserve {
+
+class Catalog {
+ public:
+  // All three outlive it. `stopping`: asked between candidates.
+  Catalog(const RegistryOptions* options, const Shelf::Services* services,
+          std::function<void(const Registry::Event&)> on_event, std::function<bool()> stopping);
+
+  std::vector<std::shared_ptr<const ServedModel>> List() const;
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
+
+  // On the registry's thread. LoadAll once, first; the others as Registry promises.
+  absl::Status LoadAll();
+  void LookAtFolders();
+  absl::StatusOr<PublishOutcome> Publish(const std::string& model, const std::string& method,
+                                         const GenerationFiles& files,
+                                         std::optional<int64_t> parent_generation);
+  absl::StatusOr<PublishOutcome> Rollback(const std::string& model, const std::string& method,
+                                          int64_t generation);
+  // Destroys what was swapped out and is no longer pinned; true where something still is.
+  bool DropUnpinned();
+
+ private:
+  using Event = Registry::Event;
+  struct LoadedModel {
+    std::string folder;
+    std::shared_ptr<const Model> model;
+    std::deque<Shelf> shelves;
+  };
+
+  absl::Status LoadModel(const std::string& folder);
+  // Starts the methods whose folders are new and tries the generations that are.
+  void LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source);
+  absl::StatusOr<LoadedModel*> FindModel(const std::string& name);
+  Shelf* FindShelf(LoadedModel& loaded, const MethodChoice& method);
+  Shelf& AddShelf(LoadedModel& loaded, const MethodChoice& method);
+  // Shows everybody what the shelves hold now: one pointer exchange. What is no longer shown is
+  // retired.
+  void ShowStates(const std::string& name, const LoadedModel& loaded);
+  void RetireUnshown(const ServedModel& before, const ServedModel& now);
+  void Report(const Event& event) const;
+  void ReportTried(const std::string& model, const MethodChoice& method, int64_t generation,
+                   const char* source, const absl::StatusOr<PublishOutcome>& outcome) const;
+
+  // Fixed after construction.
+  const RegistryOptions& options_;
+  const Shelf::Services& services_;
+  const std::function<void(const Event&)> on_event_;
+  const std::function<bool()> stopping_;
+
+  // Guarded by mutex_.
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const ServedModel>, std::less<>> served_;
+
+  // Touched by the registry's thread only.
+  std::map<std::string, LoadedModel> loaded_;
+  Retired retired_;
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,180 @@
+// `hyperserve --check FOLDER`: what does not fit, all of it, one line each.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+#include "core/model/repository.h"
+#include "core/plan/plan.h"
+#include "server/registry/candidate.h"
+#include "server/registry/registry.h"
+
+namespace hyperserve {
+namespace {
+
+namespace fs = std::filesystem;
+using ExpectedShapes = std::map<std::string, Shape>;
+
+// Collects lines; each begins with the file.
+class Findings {
+ public:
+  void Add(const std::string& file, absl::string_view what) {
+    std::string line = absl::StrCat(file, ": ", what);
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    lines_.push_back(std::move(line));
+  }
+  // True where the status is OK.
+  bool Check(const std::string& file, const absl::Status& status) {
+    if (!status.ok()) Add(file, status.message());
+    return status.ok();
+  }
+  size_t size() const { return lines_.size(); }
+  std::vector<std::string> Take() { return std::move(lines_); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+// Every tensor that is missing, of another shape, or not expected; not only the first.
+void CheckTensors(const std::string& path, const std::string& bytes, ExpectedShapes expected,
+                  Findings& findings) {
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(bytes);
+  if (!findings.Check(path, file.status())) return;
+  for (const auto& [name, tensor] : file->tensors()) {
+    const auto wanted = expected.find(name);
+    if (wanted == expected.end()) {
+      if (name.ends_with(".num_batches_tracked")) continue;
+      findings.Add(path, absl::StrCat("tensor '", name, "' ", ShapeText(tensor.shape),
+                                      " is not one that the spec expects"));
+      continue;
+    }
+    if (wanted->second != tensor.shape) {
+      findings.Add(path, absl::StrCat("tensor '", name, "' has shape ", ShapeText(tensor.shape),
+                                      ", wanted ", ShapeText(wanted->second)));
+    }
+    expected.erase(wanted);
+  }
+  for (const auto& [name, shape] : expected) {
+    findings.Add(path, absl::StrCat("tensor '", name, "' ", ShapeText(shape), " is missing"));
+  }
+}
+
+ExpectedShapes ExpectedOf(const ModelSpec& spec) {
+  ExpectedShapes expected = ExpectedTensors(spec.stem, "stem");
+  expected.merge(ExpectedTensors(spec.field, "field"));
+  expected.merge(ExpectedTensors(spec.head, "head"));
+  return expected;
+}
+
+// The model where it fits; null where something was found.
+std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& findings) {
+  const size_t before = findings.size();
+  const std::string json_path = folder + "/model.json";
+  const std::string weights_path = folder + "/weights.safetensors";
+  const absl::StatusOr<std::string> json = ReadFile(json_path, kModelJsonBytesMax);
+  const absl::StatusOr<std::string> weights = ReadFile(weights_path, kModelWeightsBytesMax);
+  findings.Check(json_path, json.status());
+  findings.Check(weights_path, weights.status());
+  if (!json.ok() || !weights.ok()) return nullptr;
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(*json);
+  if (!findings.Check(json_path, spec.status())) return nullptr;
+  CheckTensors(weights_path, *weights, ExpectedOf(*spec), findings);
+  if (findings.size() != before) return nullptr;
+  absl::StatusOr<std::shared_ptr<const Model>> model = Model::FromBytes(*json, *weights);
+  return findings.Check(folder, model.status()) ? *std::move(model) : nullptr;
+}
+
+void CheckGeneration(const std::string& folder, int64_t number, const MethodChoice& method,
+                     const Model& model, Findings& findings) {
+  const size_t before = findings.size();
+  const absl::StatusOr<GenerationFiles> files = ReadGeneration(folder);
+  if (!findings.Check(folder, files.status())) return;
+  const absl::StatusOr<HypersolverSpec> spec =
+      ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
+  if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
+  CheckTensors(folder + "/weights.safetensors", files->at("weights.safetensors"),
+               ExpectedTensors(spec->net, "net"), findings);
+  if (findings.size() != before) return;
+  findings.Check(folder, LoadCandidate(folder, number, method, model).status());
+}
+
+void CheckHypersolver(const std::string& folder, const MethodChoice& method, const Model& model,
+                      Findings& findings) {
+  const std::vector<int64_t> generations = ListGenerations(folder);
+  const auto verdicts = ReadVerdicts(folder);
+  const auto active = ReadActive(folder);
+  findings.Check(folder, verdicts.status());
+  findings.Check(folder, active.status());
+  if (active.ok() && active->has_value()) {
+    const int64_t number = **active;
+    if (!std::binary_search(generations.begin(), generations.end(), number)) {
+      findings.Add(folder + "/ACTIVE",
+                   absl::StrCat("says generation ", number, ", which is not there"));
+    } else if (verdicts.ok()) {
+      const auto verdict = verdicts->find(number);
+      if (verdict != verdicts->end() && !verdict->second.passed) {
+        findings.Add(folder + "/ACTIVE",
+                     absl::StrCat("says generation ", number,
+                                  ", which was refused: ", verdict->second.reason));
+      }
+    }
+  }
+  for (const int64_t number : generations) {
+    // What the gate refused is not served, whatever else is wrong with it.
+    const bool refused =
+        verdicts.ok() && verdicts->contains(number) && !verdicts->at(number).passed;
+    if (!refused) {
+      CheckGeneration(absl::StrCat(folder, "/", number), number, method, model, findings);
+    }
+  }
+}
+
+void CheckMethodNames(const std::string& model_folder, Findings& findings) {
+  std::error_code error;
+  for (fs::directory_iterator it(model_folder + "/hypersolvers", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const auto method = ParseMethod(name);
+    if (!findings.Check(it->path().string(), method.status())) continue;
+    if (PrintMethod(*method) != name) {
+      findings.Add(it->path().string(), absl::StrCat("is spelled ", PrintMethod(*method)));
+    }
+  }
+}
+
+void CheckModel(const std::string& folder, Findings& findings) {
+  findings.Check(folder, CheckName(fs::path(folder).filename().string()));
+  CheckMethodNames(folder, findings);
+  const std::shared_ptr<const Model> model = CheckBase(folder, findings);
+  if (model == nullptr) return;
+  const std::string calibration_path = folder + "/calibration.json";
+  const absl::Status calibration = LoadCalibration(calibration_path, *model).status();
+  if (!absl::IsNotFound(calibration)) findings.Check(calibration_path, calibration);
+  for (const MethodChoice& method : ListHypersolverMethods(folder)) {
+    CheckHypersolver(HypersolverFolder(folder, method), method, *model, findings);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> CheckModelFolder(const std::string& folder) {
+  Findings findings;
+  std::error_code error;
+  const std::string path = fs::weakly_canonical(folder, error).string();
+  if (fs::exists(fs::path(path) / "model.json", error)) {
+    CheckModel(path, findings);
+    return findings.Take();
+  }
+  const absl::StatusOr<std::vector<std::string>> models = ListModelFolders(path);
+  if (!findings.Check(folder, models.status())) return findings.Take();
+  if (models->empty()) findings.Add(folder, "holds no model.json, and no folder in it does");
+  for (const std::string& model : *models) CheckModel(model, findings);
+  return findings.Take();
+}
+
+}  // namespace hyperserve

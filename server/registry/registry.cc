@@ -1,0 +1,201 @@
+#include "server/registry/registry.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/engine/engine.h"
+#include "server/clock/clock.h"
+#include "server/registry/catalog.h"
+#include "server/registry/gate.h"
+#include "server/registry/shelf.h"
+
+namespace hyperserve {
+namespace {
+
+using Done = std::function<void(absl::StatusOr<PublishOutcome>)>;
+
+using TimePoint = Clock::TimePoint;
+
+// How often what was swapped out is looked at, while there is any.
+constexpr std::chrono::milliseconds kRetiredPoll(100);
+// The pause of a registry that never looks at its folders; only there to be finite.
+constexpr double kIdleSeconds = 3600;
+// The registry's thread gives way to the solvers: 10 of 19 on Linux's scale.
+constexpr int kNiceness = 10;
+
+}  // namespace
+
+const CorrectionState* ServedModel::Find(const MethodChoice& method) const {
+  const auto found =
+      std::find_if(corrections.begin(), corrections.end(),
+                   [&](const CorrectionState& state) { return state.method == method; });
+  return found == corrections.end() ? nullptr : &*found;
+}
+
+class Registry::Impl {
+ public:
+  Impl(RegistryOptions options, std::function<void(const Event&)> on_event);
+  ~Impl();
+
+  absl::Status Open();
+  // Runs the job on the registry's thread.
+  void Enqueue(std::function<absl::StatusOr<PublishOutcome>()> job, Done done);
+  Catalog& catalog() { return catalog_; }
+
+ private:
+  struct Job {
+    std::function<absl::StatusOr<PublishOutcome>()> run;
+    Done done;
+  };
+
+  void Run(std::promise<absl::Status> opened);
+  std::optional<Job> NextJob(TimePoint wake);
+  absl::Status SetUpGate();
+
+  const RegistryOptions options_;      // fixed after construction
+  std::atomic<bool> stopping_{false};  // set once, under mutex_; the gate reads it between steps
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+
+  // Touched by the registry's thread only; the catalog says what others may call.
+  std::unique_ptr<EngineGate> gate_;
+  Shelf::Services services_;
+  Catalog catalog_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+Registry::Impl::Impl(RegistryOptions options, std::function<void(const Event&)> on_event)
+    : options_(std::move(options)),
+      catalog_(&options_, &services_, std::move(on_event), [this] { return stopping_.load(); }) {}
+
+Registry::Impl::~Impl() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status Registry::Impl::Open() {
+  std::promise<absl::Status> opened;
+  std::future<absl::Status> result = opened.get_future();
+  thread_ = std::thread([this, opened = std::move(opened)]() mutable { Run(std::move(opened)); });
+  return result.get();
+}
+
+void Registry::Impl::Run(std::promise<absl::Status> opened) {
+  // Of this thread alone (Linux). Where it fails, an examination costs the solvers some time.
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);
+  absl::Status status = SetUpGate();
+  if (status.ok()) status = catalog_.LoadAll();
+  const bool usable = status.ok();
+  opened.set_value(std::move(status));
+  const bool polls = options_.poll_seconds > 0;
+  const auto pause = std::chrono::duration_cast<TimePoint::duration>(
+      std::chrono::duration<double>(polls ? options_.poll_seconds : kIdleSeconds));
+  TimePoint next_look = Clock::Real().Now() + pause;
+  bool retired = true;
+  while (usable && !stopping_) {
+    const TimePoint now = Clock::Real().Now();
+    const TimePoint wake = retired ? std::min(next_look, now + kRetiredPoll) : next_look;
+    if (std::optional<Job> job = NextJob(wake)) job->done(job->run());
+    if (Clock::Real().Now() >= next_look && !stopping_) {
+      if (polls) catalog_.LookAtFolders();
+      next_look = Clock::Real().Now() + pause;
+    }
+    retired = catalog_.DropUnpinned();
+  }
+  std::deque<Job> left;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left.swap(jobs_);
+  }
+  for (Job& job : left) job.done(absl::UnavailableError("the registry is ending"));
+}
+
+// The next job; nullopt where none came until `wake`, or the registry ends.
+std::optional<Registry::Impl::Job> Registry::Impl::NextJob(TimePoint wake) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_until(lock, wake, [this] { return stopping_ || !jobs_.empty(); });
+  if (stopping_ || jobs_.empty()) return std::nullopt;
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job;
+}
+
+void Registry::Impl::Enqueue(std::function<absl::StatusOr<PublishOutcome>()> job, Done done) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (static_cast<int64_t>(jobs_.size()) < options_.publish_queue_limit) {
+      jobs_.push_back({std::move(job), std::move(done)});
+      changed_.notify_all();
+      return;
+    }
+  }
+  done(absl::ResourceExhaustedError(
+      absl::StrCat(options_.publish_queue_limit, " candidates and rollbacks wait already")));
+}
+
+absl::Status Registry::Impl::SetUpGate() {
+  services_ = {.measure = options_.measure,
+               .warm = options_.warm,
+               .margin = options_.gate_margin,
+               .read_only = options_.read_only};
+  if (services_.measure) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeReadableEngine(options_.device));
+  gate_ = std::make_unique<EngineGate>(std::move(engine), [this] { return stopping_.load(); });
+  services_.measure = [this](const GateInput& input) { return gate_->Measure(input); };
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(
+    RegistryOptions options, std::function<void(const Event&)> on_event) {
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(on_event));
+  HS_RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<Registry>(new Registry(std::move(impl)));
+}
+
+Registry::Registry(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Registry::~Registry() = default;
+
+std::vector<std::shared_ptr<const ServedModel>> Registry::List() const {
+  return impl_->catalog().List();
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> Registry::Pin(std::string_view model) const {
+  return impl_->catalog().Pin(model);
+}
+
+void Registry::Publish(std::string model, std::string method, GenerationFiles files,
+                       std::optional<int64_t> parent_generation, Done done) {
+  impl_->Enqueue(
+      [catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
+       files = std::move(files),
+       parent_generation] { return catalog->Publish(model, method, files, parent_generation); },
+      std::move(done));
+}
+
+void Registry::Rollback(std::string model, std::string method, int64_t generation, Done done) {
+  impl_->Enqueue([catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
+                  generation] { return catalog->Rollback(model, method, generation); },
+                 std::move(done));
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,230 @@
+#include "server/registry/shelf.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/model/repository.h"
+#include "server/clock/clock.h"
+
+namespace hyperserve {
+namespace {
+
+double SecondsSince(Clock::TimePoint start) {
+  return std::chrono::duration<double>(Clock::Real().Now() - start).count();
+}
+
+// A refusal lies with the candidate and is final; anything else lies with us and may pass later.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
+         absl::IsNotFound(status);
+}
+
+}  // namespace
+
+std::vector<int64_t> StartOrder(const ShelfSnapshot& snapshot) {
+  if (snapshot.active.has_value()) return {*snapshot.active};
+  std::vector<int64_t> order;
+  for (const int64_t number : snapshot.generations) {
+    const auto verdict = snapshot.verdicts.find(number);
+    if (verdict == snapshot.verdicts.end() || verdict->second.passed) order.push_back(number);
+  }
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+std::optional<int64_t> NextUntried(const ShelfSnapshot& snapshot) {
+  for (const int64_t number : snapshot.generations) {
+    if (!snapshot.verdicts.contains(number)) return number;
+  }
+  return std::nullopt;
+}
+
+std::vector<int64_t> PreviousOrder(const ShelfSnapshot& snapshot) {
+  std::vector<int64_t> order;
+  for (const int64_t number : snapshot.generations) {
+    const auto verdict = snapshot.verdicts.find(number);
+    const bool passed = verdict != snapshot.verdicts.end() && verdict->second.passed;
+    if (passed && number < snapshot.active.value_or(0)) order.push_back(number);
+  }
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+Shelf::Shelf(const Services* services, std::shared_ptr<const Model> model, std::string folder,
+             MethodChoice method)
+    : services_(services), model_(std::move(model)), folder_(std::move(folder)), method_(method) {}
+
+int64_t Shelf::ActiveNumber() const { return active_ ? active_->generation->number : 0; }
+
+std::string Shelf::GenerationFolder(int64_t number) const {
+  return absl::StrCat(folder_, "/", number);
+}
+
+ShelfSnapshot Shelf::Snapshot() const {
+  return {
+      .generations = ListGenerations(folder_), .verdicts = verdicts_, .active = active_on_disk_};
+}
+
+CorrectionState Shelf::state() const {
+  return {.method = method_,
+          .active = active_ ? active_->generation : nullptr,
+          .previous = previous_ ? previous_->generation : nullptr,
+          .problem = problem_};
+}
+
+absl::Status Shelf::ReadState() {
+  HS_ASSIGN_OR_RETURN(verdicts_, ReadVerdicts(folder_));
+  HS_ASSIGN_OR_RETURN(active_on_disk_, ReadActive(folder_));
+  return absl::OkStatus();
+}
+
+void Shelf::Start() {
+  absl::Status first_problem = ReadState();
+  unreadable_ = !first_problem.ok();
+  if (!unreadable_) {
+    for (const int64_t number : StartOrder(Snapshot())) {
+      first_problem.Update(ServeFromStart(number));
+      if (active_.has_value()) break;
+    }
+  }
+  if (!active_.has_value()) problem_ = std::string(first_problem.message());
+  if (active_.has_value()) {
+    for (const int64_t number : PreviousOrder(Snapshot())) {
+      auto candidate = LoadCandidate(GenerationFolder(number), number, method_, *model_);
+      if (!candidate.ok()) continue;
+      previous_ = *std::move(candidate);
+      break;
+    }
+  }
+}
+
+absl::Status Shelf::ServeFromStart(int64_t number) {
+  const auto verdict = verdicts_.find(number);
+  if (verdict == verdicts_.end()) return Try(number).status();
+  if (!verdict->second.passed) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "generation ", number, " is ACTIVE but was refused: ", verdict->second.reason));
+  }
+  absl::StatusOr<Candidate> candidate =
+      LoadCandidate(GenerationFolder(number), number, method_, *model_);
+  const std::string context = absl::StrCat("generation ", number);
+  HS_RETURN_IF_ERROR(Annotate(candidate.status(), context));
+  return Annotate(Serve(*std::move(candidate)), context);
+}
+
+std::optional<int64_t> Shelf::NextToTry() const {
+  if (unreadable_) return std::nullopt;
+  ShelfSnapshot snapshot = Snapshot();
+  std::erase_if(snapshot.generations,
+                [this](int64_t number) { return set_aside_.contains(number); });
+  return NextUntried(snapshot);
+}
+
+absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome) {
+  if (active_on_disk_.value_or(0) > number) {
+    return absl::FailedPreconditionError(absl::StrCat("not tried: generation ", *active_on_disk_,
+                                                      " is newer and was served already"));
+  }
+  HS_ASSIGN_OR_RETURN(Candidate candidate,
+                      LoadCandidate(GenerationFolder(number), number, method_, *model_));
+  const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
+  if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(*model_, correction.get()));
+  GateInput input = {.model = model_, .candidate = correction, .probes = {candidate.probe}};
+  if (active_.has_value()) {
+    input.active = active_->generation->correction;
+    if (active_->probe.bytes != candidate.probe.bytes) input.probes.push_back(active_->probe);
+  }
+  HS_ASSIGN_OR_RETURN(outcome->gate, services_->measure(input));
+  const Verdict verdict = DecideGate(outcome->gate, services_->margin);
+  if (!verdict.passed) return absl::FailedPreconditionError(verdict.reason);
+  return candidate;
+}
+
+absl::Status Shelf::Remember(int64_t number, const absl::Status& examined,
+                             const std::vector<GateMeasurement>& gate) {
+  if (!examined.ok() && !IsRefusal(examined)) {
+    set_aside_.insert(number);
+    return absl::OkStatus();
+  }
+  verdicts_[number] = {.passed = examined.ok(),
+                       .reason = examined.ok() ? DecideGate(gate, services_->margin).reason
+                                               : std::string(examined.message())};
+  return services_->read_only ? absl::OkStatus() : WriteVerdicts(folder_, verdicts_);
+}
+
+absl::StatusOr<PublishOutcome> Shelf::Try(int64_t number) {
+  const Clock::TimePoint start = Clock::Real().Now();
+  PublishOutcome outcome = {.generation = number, .previous_generation = ActiveNumber()};
+  absl::StatusOr<Candidate> candidate = Examine(number, &outcome);
+  HS_RETURN_IF_ERROR(Remember(number, candidate.status(), outcome.gate));
+  const std::string context = absl::StrCat("generation ", number);
+  if (!candidate.ok()) {
+    const absl::Status& why = candidate.status();
+    return Annotate(IsRefusal(why) ? absl::FailedPreconditionError(why.message()) : why, context);
+  }
+  HS_RETURN_IF_ERROR(Annotate(Serve(*std::move(candidate)), context));
+  outcome.seconds = SecondsSince(start);
+  return outcome;
+}
+
+absl::Status Shelf::Serve(Candidate candidate) {
+  const int64_t number = candidate.generation->number;
+  if (active_on_disk_ != number) {
+    if (!services_->read_only) HS_RETURN_IF_ERROR(WriteActive(folder_, number));
+    active_on_disk_ = number;
+  }
+  if (active_.has_value()) previous_ = std::move(active_);
+  active_ = std::move(candidate);
+  problem_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PublishOutcome> Shelf::Publish(const GenerationFiles& files,
+                                              std::optional<int64_t> parent_generation,
+                                              int64_t* number) {
+  if (unreadable_) return absl::FailedPreconditionError(problem_);
+  if (parent_generation.has_value() && *parent_generation != ActiveNumber()) {
+    return absl::AbortedError(absl::StrCat("made to follow generation ", *parent_generation,
+                                           "; active is ", ActiveNumber(), " (0: none)"));
+  }
+  HS_ASSIGN_OR_RETURN(*number, WriteGeneration(folder_, files));
+  return Try(*number);
+}
+
+absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
+  const Clock::TimePoint start = Clock::Real().Now();
+  PublishOutcome outcome = {.previous_generation = ActiveNumber()};
+  std::optional<Candidate> target;
+  if (previous_.has_value() && (number == 0 || number == previous_->generation->number)) {
+    target = previous_;
+  } else if (number == 0) {
+    return absl::FailedPreconditionError("there is no previous generation to return to");
+  } else if (number == ActiveNumber()) {
+    target = active_;
+  } else {
+    const std::vector<int64_t> there = ListGenerations(folder_);
+    if (!std::binary_search(there.begin(), there.end(), number)) {
+      return absl::NotFoundError(absl::StrCat("there is no generation ", number));
+    }
+    const auto verdict = verdicts_.find(number);
+    if (verdict == verdicts_.end() || !verdict->second.passed) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("generation ", number, " never passed its check"));
+    }
+    HS_ASSIGN_OR_RETURN(target, LoadCandidate(GenerationFolder(number), number, method_, *model_));
+  }
+  outcome.generation = target->generation->number;
+  if (outcome.generation != ActiveNumber()) {
+    if (services_->warm) {
+      HS_RETURN_IF_ERROR(services_->warm(*model_, target->generation->correction.get()));
+    }
+    HS_RETURN_IF_ERROR(Serve(*std::move(target)));
+  }
+  outcome.seconds = SecondsSince(start);
+  return outcome;
+}
+
+}  // namespace hyperserve
