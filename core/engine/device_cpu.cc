@@ -1,0 +1,15 @@
+// Linked where the build has no CUDA.
+#include "core/engine/device.h"
+
+namespace hyperserve {
+
+std::vector<DeviceInfo> CudaDevices() { return {}; }
+
+void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built without CUDA"); }
+
+at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tensor&, double,
+                            double) {
+  TORCH_CHECK(false, "built without CUDA");
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,56 @@
+#include "core/engine/row_padding.h"
+
+#include <bit>
+#include <numeric>
+
+namespace hyperserve {
+namespace {
+
+// Numbers that LibTorch's vectorised loops take at once, at most: two vectors of sixteen floats.
+constexpr int64_t kVectorisedNumbers = 32;
+// Rows from which the matrix product of MKL keeps to one kernel.
+constexpr int64_t kMatrixRows = 32;
+
+at::Tensor Padded(const at::Tensor& x, const int64_t dim, const int64_t rows) {
+  if (!x.defined() || x.size(dim) == rows) return x;
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
+  shape[static_cast<size_t>(dim)] = rows - x.size(dim);
+  return at::cat({x, at::zeros(shape, x.options())}, dim);
+}
+
+at::Tensor Kept(const at::Tensor& y, const int64_t dim, const int64_t rows) {
+  return y.defined() && y.size(dim) != rows ? y.narrow(dim, 0, rows) : y;
+}
+
+}  // namespace
+
+int64_t RowMultiple(const LayerList& layers, const Shape& input) {
+  int64_t multiple = 1;
+  Shape shape = input;
+  for (const Layer& layer : layers) {
+    if (std::holds_alternative<LinearLayer>(layer.kind)) return kMatrixRows;
+    if (const auto* augment = std::get_if<AugmentLayer>(&layer.kind)) {
+      multiple = std::max(multiple, RowMultiple(augment->layers, shape));
+    }
+    if (std::holds_alternative<ActivationLayer>(layer.kind)) {
+      const int64_t elements = *ElementCount(shape);
+      multiple = std::max(multiple, kVectorisedNumbers / std::gcd(elements, kVectorisedNumbers));
+    }
+    shape = OutputShape({layer}, shape).value();
+  }
+  return multiple;
+}
+
+int64_t Bucket(const int64_t rows) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(rows, 1))));
+}
+
+Dual PadRows(const Dual& x, const int64_t rows) {
+  return {Padded(x.value, 0, rows), Padded(x.tangents, 1, rows)};
+}
+
+Dual KeepRows(const Dual& y, const int64_t rows) {
+  return {Kept(y.value, 0, rows), Kept(y.tangents, 1, rows)};
+}
+
+}  // namespace hyperserve
