@@ -28,7 +28,7 @@ StepController::Decision StepController::Decide(double error_norm) {
   const double exponent = 1.0 / estimate_order_;
   if (!(error_norm <= 1.0)) {  // also where it is not a number
     refused_ = true;
-    const double factor = kSafety * std::pow(error_norm, -kIntegral * exponent);
+    const double factor = kSafety * std::pow(error_norm, -exponent);
     return {.accepted = false,
             .factor = std::isfinite(error_norm) ? std::max(factor, kFactorMin) : kFactorMin};
   }
