@@ -107,7 +107,7 @@ set_up_venv() {
     step "LibTorch $torch_pin for the CPU (0.55 GB to fetch)" wheels --no-deps "${cpu_pins[@]}"
   fi
   if [ -n "$need_nvcc" ]; then
-    step "nvcc from wheels, since the system has none" wheels "${nvcc_pins[@]}"
+    step "nvcc from wheels, since the system has none" wheels "${cuda_pins[@]}" "${nvcc_pins[@]}"
     link_nvcc
   fi
   printf '%s\n' "${wanted[@]}" >"$stamp"
