@@ -9,17 +9,24 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr char kUsagePayload[] = "hyperserve/usage";
-constexpr std::string_view kCommonFlags[] = {"address", "timeout", "format"};
+constexpr std::string_view kCommonFlags = "address timeout format";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
+// Names of all options that the command takes.
+std::vector<std::string> FlagsOf(const Command& command) {
+  return absl::StrSplit(absl::StrCat(View(command.flags), " ", View(kCommonFlags)), ' ',
+                        absl::SkipEmpty());
+}
+
 bool Takes(const Command& command, std::string_view flag) {
-  return std::ranges::count(kCommonFlags, flag) + std::ranges::count(command.flags, flag) > 0;
+  return std::ranges::count(FlagsOf(command), flag) > 0;
 }
 
 // The flag that `name` sets for this command, with `no` taken off a negated bool; null: none.
@@ -145,8 +152,7 @@ std::string Usage(const Command& command) {
   std::string text = absl::StrCat("usage: hyperserve-client ", View(command.name),
                                   command.arguments.empty() ? "" : " ", View(command.arguments),
                                   " [OPTIONS]\n\n", View(command.summary), "\n\n");
-  for (std::string_view flag : command.flags) absl::StrAppend(&text, FlagLine(flag));
-  for (std::string_view flag : kCommonFlags) absl::StrAppend(&text, FlagLine(flag));
+  for (const std::string& flag : FlagsOf(command)) absl::StrAppend(&text, FlagLine(flag));
   return text;
 }
 

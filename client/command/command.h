@@ -21,7 +21,7 @@ struct Command {
   std::string_view name;
   std::string_view arguments;  // as shown in the usage: "INPUT"
   std::string_view summary;
-  std::vector<std::string_view> flags;  // besides those that every command takes
+  std::string_view flags;  // separated by blanks; besides those that every command takes
   size_t arguments_min = 0;
   size_t arguments_max = 0;
   // The number of rows that failed. Errors made by UsageError end in exit code 2.

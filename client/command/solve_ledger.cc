@@ -47,7 +47,10 @@ void WriteCounts(JsonWriter& json, std::string_view name, const std::vector<doub
       json.Value(static_cast<int64_t>(value));
     }
   };
-  if (!values.empty() && std::ranges::count(values, values[0]) == std::ssize(values)) {
+  const auto as_first = [&values](double value) {
+    return value == values[0] || (std::isnan(value) && std::isnan(values[0]));
+  };
+  if (!values.empty() && std::ranges::all_of(values, as_first)) {
     write(values[0]);
     return;
   }

@@ -1,0 +1,157 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/client.h"
+#include "tests/client/fake_daemon.h"
+
+namespace hyperserve {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr seconds kAmple{20};
+constexpr int64_t kChunkRows = 10;
+constexpr int64_t kGeneration = 5;
+
+grpc::Status Broken() { return {grpc::StatusCode::UNAVAILABLE, "connection lost"}; }
+
+// Sends at most `rows_max` of what is asked, in chunks; true when that was all.
+bool Send(const v1::SampleRequest& request, int64_t rows_max, FakeDaemon::ChunkWriter& writer) {
+  const int64_t rows = std::min(rows_max, request.rows());
+  for (int64_t row = 0; row < rows; row += kChunkRows) {
+    v1::SampleChunk chunk;
+    chunk.set_first_row(request.first_row() + row);
+    chunk.set_rows(std::min(kChunkRows, rows - row));
+    chunk.set_generation(kGeneration);
+    if (row + chunk.rows() == request.rows()) chunk.mutable_summary()->set_plan("heun:1");
+    writer.Write(chunk);
+  }
+  return rows == request.rows();
+}
+
+v1::SampleStreamRequest Request(uint64_t first_row, int64_t rows) {
+  v1::SampleStreamRequest request;
+  request.mutable_sample()->set_first_row(first_row);
+  request.mutable_sample()->set_rows(rows);
+  return request;
+}
+
+struct Received {
+  std::vector<uint64_t> rows;
+  absl::StatusOr<v1::SolveInfo> summary;
+};
+
+Received Draw(const FakeDaemon& daemon, uint64_t first_row, int64_t rows) {
+  ClientOptions options = daemon.options();
+  options.retry.delay_first = milliseconds(1);
+  Client client(options);
+  Received received;
+  received.summary = client.SampleStream(Request(first_row, rows), Deadline::In(kAmple),
+                                         [&](const v1::SampleChunk& chunk) {
+                                           for (int64_t i = 0; i < chunk.rows(); ++i)
+                                             received.rows.push_back(chunk.first_row() + i);
+                                           return absl::OkStatus();
+                                         });
+  return received;
+}
+
+std::vector<uint64_t> Range(uint64_t first, uint64_t rows) {
+  std::vector<uint64_t> range;
+  for (uint64_t i = 0; i < rows; ++i) range.push_back(first + i);
+  return range;
+}
+
+TEST(SampleStream, EachRowOnceInOrder) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int, grpc::ServerContext&, const v1::SampleStreamRequest& request,
+                        FakeDaemon::ChunkWriter& writer) {
+    Send(request.sample(), request.sample().rows(), writer);
+    return grpc::Status::OK;
+  };
+  const Received received = Draw(daemon, 100, 35);
+  ASSERT_TRUE(received.summary.ok()) << received.summary.status();
+  EXPECT_EQ(received.summary->plan(), "heun:1");
+  EXPECT_EQ(received.rows, Range(100, 35));
+}
+
+TEST(SampleStream, ResumesAfterItsLastRowOnTheSameGeneration) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int, grpc::ServerContext&, const v1::SampleStreamRequest& request,
+                        FakeDaemon::ChunkWriter& writer) {
+    return Send(request.sample(), 2 * kChunkRows, writer) ? grpc::Status::OK : Broken();
+  };
+  const Received received = Draw(daemon, 7, 155);  // breaks 7 times, more often than attempts
+  ASSERT_TRUE(received.summary.ok()) << received.summary.status();
+  EXPECT_EQ(received.rows, Range(7, 155));
+  const auto requests = daemon.streamed();
+  ASSERT_EQ(requests.size(), 8u);
+  EXPECT_EQ(requests[0].sample().options().generation(), 0);
+  EXPECT_EQ(requests[1].sample().first_row(), 27u);
+  EXPECT_EQ(requests[1].sample().rows(), 135);
+  EXPECT_EQ(requests[1].sample().options().generation(), kGeneration);
+  EXPECT_EQ(requests[0].sample().options().request_id(),
+            requests[7].sample().options().request_id());
+}
+
+TEST(SampleStream, GivesUpWhereNothingArrives) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int, grpc::ServerContext&, const v1::SampleStreamRequest&,
+                        FakeDaemon::ChunkWriter&) { return Broken(); };
+  const Received received = Draw(daemon, 0, 50);
+  EXPECT_EQ(received.summary.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(std::ssize(daemon.streamed()), RetryPolicy().attempts_max);
+}
+
+TEST(SampleStream, ErrorsOfTheRequestAreNotRepeated) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int, grpc::ServerContext&, const v1::SampleStreamRequest&,
+                        FakeDaemon::ChunkWriter&) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no flow");
+  };
+  EXPECT_EQ(Draw(daemon, 0, 50).summary.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(daemon.streamed().size(), 1u);
+}
+
+TEST(SampleStream, RowsOutOfOrderAndAnEarlyEndAreFaults) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int attempt, grpc::ServerContext&, const v1::SampleStreamRequest& request,
+                        FakeDaemon::ChunkWriter& writer) {
+    v1::SampleRequest sent = request.sample();
+    if (attempt == 1) sent.set_first_row(sent.first_row() + 1);
+    Send(sent, kChunkRows, writer);
+    return grpc::Status::OK;
+  };
+  const Received wrong = Draw(daemon, 0, 50);
+  EXPECT_EQ(wrong.summary.status().code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(wrong.rows.empty());
+  const Received early = Draw(daemon, 0, 50);
+  EXPECT_EQ(early.summary.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(early.summary.status().message()), HasSubstr("40 rows early"));
+}
+
+TEST(SampleStream, EndsWhereTheCallerHasEnough) {
+  FakeDaemon daemon;
+  daemon.on_stream = [](int, grpc::ServerContext& context, const v1::SampleStreamRequest& request,
+                        FakeDaemon::ChunkWriter& writer) {
+    v1::SampleRequest rest = request.sample();
+    while (!context.IsCancelled() && rest.rows() > 0) {
+      Send(rest, kChunkRows, writer);
+      rest.set_first_row(rest.first_row() + kChunkRows);
+      rest.set_rows(rest.rows() - kChunkRows);
+    }
+    return grpc::Status::OK;
+  };
+  Client client(daemon.options());
+  int chunks = 0;
+  const auto summary = client.SampleStream(
+      Request(0, 1'000'000'000), Deadline::In(kAmple), [&](const v1::SampleChunk&) {
+        return ++chunks == 3 ? absl::OutOfRangeError("enough") : absl::OkStatus();
+      });
+  EXPECT_EQ(summary.status(), absl::OutOfRangeError("enough"));
+  EXPECT_EQ(chunks, 3);
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,34 @@
+#include "client/wire_tensor.h"
+
+#include <gtest/gtest.h>
+
+namespace hyperserve {
+namespace {
+
+TEST(WireTensor, ThereAndBack) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kU8, Dtype::kI64}) {
+    HostTensor tensor = HostTensor::Zeros(dtype, {3, 2});
+    for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = std::byte(i * 37);
+    const auto back = FromWire(ToWire(tensor));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->dtype, dtype);
+    EXPECT_EQ(back->shape, tensor.shape);
+    EXPECT_EQ(back->bytes, tensor.bytes);
+  }
+}
+
+TEST(WireTensor, RepliesThatDoNotFitAreFaults) {
+  const v1::Tensor good = ToWire(HostTensor::Zeros(Dtype::kF32, {3, 2}));
+  v1::Tensor wrong = good;
+  wrong.mutable_data()->pop_back();
+  EXPECT_EQ(FromWire(wrong).status().code(), absl::StatusCode::kInternal);
+  wrong = good;
+  wrong.set_shape(0, -3);
+  EXPECT_EQ(FromWire(wrong).status().code(), absl::StatusCode::kInternal);
+  wrong = good;
+  wrong.set_dtype(v1::DTYPE_UNSPECIFIED);
+  EXPECT_EQ(FromWire(wrong).status().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace hyperserve
