@@ -1,0 +1,1 @@
+"""The parts of tools/demo.py: Python's standard library only."""

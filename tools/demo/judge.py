@@ -1,0 +1,94 @@
+"""What measured plans say about each other: pure functions of what `hyperserve-client compare` printed."""
+
+
+def steps_of(plan):
+    """Number of steps of a fixed plan, None of an adaptive one: `hyper_heun:2/fast` has 2."""
+    argument = plan.split(":", 1)[1].split("/")[0] if ":" in plan else ""
+    return int(argument) if argument.isdigit() else None
+
+
+def hypersolved(plan):
+    return plan.startswith("hyper_")
+
+
+def best_within(plans, macs):
+    """The classical fixed plan of least error that costs at most `macs` (a thousandth more does not count)."""
+    classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
+    affordable = [p for p in classical if p["macs"] <= 1.001 * macs]
+    return min(affordable, key=lambda p: p["error_mean"], default=None)
+
+
+def cheapest_as_good(plans, error):
+    """The classical fixed plan of fewest MACs with at most this error."""
+    classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
+    good = [p for p in classical if p["error_mean"] <= error]
+    return min(good, key=lambda p: p["macs"], default=None)
+
+
+def times(ratio):
+    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:.0f} times"
+
+
+def verdict(plan, plans):
+    """One sentence for a hypersolved plan: who wins at its cost, and what the same error costs classically."""
+    error = plan["error_mean"]
+    rival = best_within(plans, plan["macs"])
+    if rival is None:
+        first = "no classical plan of the table costs as little"
+    elif rival["error_mean"] > error:
+        first = f"wins: its error is {times(rival['error_mean'] / error)} smaller than that of {rival['plan']}, " \
+                "the best classical plan for at most its MACs"
+    else:
+        return f"{plan['plan']} loses: {rival['plan']} has " \
+               f"{times(error / rival['error_mean'])} less error for at most its MACs"
+    as_good = cheapest_as_good(plans, error)
+    if as_good is None:
+        second = "no classical plan of the table is as good"
+    else:
+        second = f"as good costs {times(as_good['macs'] / plan['macs'])} the MACs ({as_good['plan']})"
+    return f"{plan['plan']} {first}; {second}"
+
+
+def verdicts(plans):
+    return [verdict(plan, plans) for plan in plans if hypersolved(plan["plan"])]
+
+
+def percentile(values, p):
+    """The smallest value that at least the fraction p of the values do not exceed; None of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    rank = -(-len(ordered) * p // 1)
+    return ordered[max(int(rank), 1) - 1]
+
+
+def phases(requests, marks):
+    """Splits requests by when they started. `marks`: [(name, begin)], ascending; before the first one: dropped.
+
+    Gives for each phase its name, and how many requests, how many of them failed, generations, p50, p99 and longest.
+    """
+    summary = []
+    ends = [begin for _, begin in marks[1:]] + [float("inf")]
+    for (name, begin), end in zip(marks, ends):
+        inside = [r for r in requests if begin <= r["start"] < end]
+        good = [r["seconds"] for r in inside if not failed(r)]
+        summary.append({"phase": name, "requests": len(inside), "failed": len(inside) - len(good),
+                        "generations": sorted({r["generation"] for r in inside if not failed(r)}),
+                        "p50": percentile(good, 0.5), "p99": percentile(good, 0.99),
+                        "max": max(good, default=None)})
+    return summary
+
+
+def failed(request):
+    return request["code"] != "OK" or request["rows_failed"] > 0
+
+
+def longest_pause(requests, begin, end):
+    """The longest time within [begin, end] in which no request was under way or answered: seconds."""
+    pause, at = 0.0, begin
+    for request in sorted(requests, key=lambda r: r["start"]):
+        if request["start"] > end:
+            break
+        pause = max(pause, request["start"] - at)
+        at = max(at, request["start"] + request["seconds"])
+    return max(pause, end - at)

@@ -1,0 +1,60 @@
+"""Reads Prometheus' text format, and quantiles from its histograms."""
+
+import collections
+import math
+import re
+import urllib.request
+
+Sample = collections.namedtuple("Sample", "name labels value")
+
+LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"\s*,?\s*')
+ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+
+
+def parse(text):
+    """The samples of a page, in order. ValueError names the line that is none."""
+    samples = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = LINE.match(line)
+        if not match:
+            raise ValueError(f"not a line of Prometheus' text format: {line!r}")
+        labels = {name: re.sub(r"\\.", lambda m: ESCAPES.get(m.group(), m.group()), value)
+                  for name, value in LABEL.findall(match.group(2) or "")}
+        samples.append(Sample(match.group(1), labels, float(match.group(3))))
+    return samples
+
+
+def scrape(port):
+    """The page itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return reply.read().decode()
+
+
+def histograms(samples, family, labels):
+    """{values of `labels`: [(upper bound, cumulative count), ...] ascending}; other labels are summed over."""
+    found = collections.defaultdict(lambda: collections.defaultdict(float))
+    for sample in samples:
+        if sample.name == family + "_bucket":
+            key = tuple(sample.labels.get(label, "") for label in labels)
+            found[key][float(sample.labels["le"])] += sample.value
+    return {key: sorted(buckets.items()) for key, buckets in found.items()}
+
+
+def quantile(buckets, q):
+    """As PromQL's histogram_quantile: linear within the bucket that holds it, the first one from 0.
+
+    None of an empty histogram. Beyond the last finite bound nothing is known: that bound, which is then too low.
+    """
+    total = buckets[-1][1] if buckets else 0
+    if total == 0:
+        return None
+    rank = q * total
+    low, below = 0.0, 0.0
+    for bound, cumulative in buckets:
+        if cumulative >= rank and cumulative > below:
+            return low if math.isinf(bound) else low + (bound - low) * (rank - below) / (cumulative - below)
+        low, below = bound, cumulative
+    return low

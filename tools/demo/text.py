@@ -1,0 +1,115 @@
+"""What the demo says: headings, tables, numbers that are read at one glance."""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+
+NONE = "-"
+
+
+def number(value, digits=3):
+    """The shortest honest text: 0.0271, 14.2, 1230; '-' for what was not measured."""
+    if value is None or value != value:
+        return NONE
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 1e-4:
+        return f"{value:.{digits - 1}e}".replace("e-0", "e-")
+    decimals = digits - 1
+    while size >= 10:
+        size, decimals = size / 10, decimals - 1
+    while size < 1:
+        size, decimals = size * 10, decimals + 1
+    return f"{value:.{max(decimals, 0)}f}"
+
+
+def whole(value):
+    """An average of counts: without decimals where all were equal."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def macs(value):
+    """Multiply-accumulates with a unit: 33.4 k, 71.6 M, 2.15 G."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{number(value / size)} {unit}"
+    return number(value)
+
+
+def percent(value):
+    return NONE if value is None else f"{100 * value:.1f}"
+
+
+def milliseconds(seconds):
+    return NONE if seconds is None else number(1e3 * seconds)
+
+
+def looks_numeric(cell):
+    return cell == NONE or cell.lstrip("<>-+").rstrip(" kMG")[:1].isdigit()
+
+
+def table(header, rows, indent="  "):
+    """Columns as wide as their widest cell; a column of numbers stands to the right."""
+    lines = [[str(cell) for cell in line] for line in [header, *rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    right = [bool(rows) and all(looks_numeric(line[i]) for line in lines[1:]) for i in range(len(header))]
+    texts = []
+    for line in lines:
+        cells = [cell.rjust(width) if to_right else cell.ljust(width)
+                 for cell, width, to_right in zip(line, widths, right)]
+        texts.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(texts)
+
+
+class Teller:
+    """Writes to a terminal with a little emphasis and a clock while it waits; elsewhere plain lines."""
+
+    def __init__(self, stream=sys.stdout):
+        self.stream = stream
+        self.terminal = stream.isatty()
+        self.emphasis = self.terminal and "NO_COLOR" not in os.environ
+        self.begin = time.monotonic()
+
+    def say(self, text=""):
+        print(text, file=self.stream, flush=True)
+
+    def heading(self, text):
+        self.say()
+        self.say(f"\033[1m{text}\033[0m" if self.emphasis else f"== {text}")
+
+    def table(self, header, rows):
+        first, _, rest = table(header, rows).partition("\n")
+        self.say(f"\033[2m{first}\033[0m" if self.emphasis else first)
+        self.say(rest)
+
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    @contextlib.contextmanager
+    def waiting(self, what):
+        """Shows that something goes on, on a terminal only."""
+        if not self.terminal:
+            yield
+            return
+        done = threading.Event()
+        begin = time.monotonic()
+
+        def tick():
+            while True:
+                self.stream.write(f"\r  ... {what} ({time.monotonic() - begin:.0f} s)\033[K")
+                self.stream.flush()
+                if done.wait(1):
+                    break
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            done.set()
+            ticker.join()
+            self.stream.write("\r\033[K")
+            self.stream.flush()
