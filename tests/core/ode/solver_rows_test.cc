@@ -1,0 +1,196 @@
+// Rows that end differently, and rows that must not notice each other.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/ode/solver.h"
+#include "tests/testing/row_matrix.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::RowField;
+using testing::RowMatrix;
+using testing::RowMatrixSpace;
+
+SolveResult<RowMatrix> Solve(const RowField& field, SolveOptions options, RowMatrix z0) {
+  const RowMatrixSpace space(field);
+  BatchSolver<RowMatrixSpace> solver(&space, std::move(options), std::move(z0));
+  EXPECT_TRUE(solver.Advance(1000000));
+  return solver.TakeResult();
+}
+
+SolveOptions Controlled(const Tableau& tableau, int64_t max_steps = 10000) {
+  return {.tableau = tableau,
+          .control = ErrorControl{.rtol = 1e-6, .atol = 1e-6, .max_steps = max_steps}};
+}
+
+std::vector<Tableau> Pairs() {
+  return {TableauFor({.method = Method::kHeunEuler}), kBosh3Tableau, kTsit5Tableau, kDopri5Tableau};
+}
+
+// Van der Pol oscillators, ever stiffer; every seventh row breaks down half way.
+void MixedField(int64_t row, double s, std::span<const double> z, std::span<double> dz) {
+  const double mu = 0.5 * static_cast<double>(row);
+  dz[0] = z[1];
+  dz[1] = mu * (1 - z[0] * z[0]) * z[1] - z[0];
+  if (row % 7 == 6) dz[1] += std::sqrt(0.5 - s);
+}
+
+TEST(SolverRows, ARowAloneIsTheSameAmongHarderRows) {
+  std::vector<SolveOptions> all;
+  for (const Tableau& tableau : Pairs()) all.push_back(Controlled(tableau, 300));
+  for (const MethodName& name : kMethodNames) {
+    all.push_back({.tableau = TableauFor({.method = name.method, .alpha = 0.75}),
+                   .control = FixedSteps{.steps = 12}});
+  }
+  for (SolveOptions options : all) {
+    options.save_at = {0.0, 0.2, 0.77, 1.0};
+    RowMatrix z0{.dims = 2};
+    for (int64_t row = 0; row < 64; ++row) {
+      z0.row_ids.push_back(row);
+      z0.values.insert(z0.values.end(), {2.0 - 0.01 * static_cast<double>(row), 0.3});
+    }
+    const auto together = Solve(MixedField, options, z0);
+    for (const size_t row : {0u, 1u, 5u, 6u, 13u, 40u, 63u}) {
+      const RowMatrix alone_start{.dims = 2,
+                                  .values = {z0.row(row)[0], z0.row(row)[1]},
+                                  .row_ids = {static_cast<int64_t>(row)}};
+      const auto alone = Solve(MixedField, options, alone_start);
+      EXPECT_EQ(alone.status[0], together.status[row]);
+      EXPECT_EQ(alone.depth[0], together.depth[row]);
+      EXPECT_EQ(alone.counts[0], together.counts[row]);
+      for (size_t d = 0; d < 2; ++d) {
+        EXPECT_EQ(alone.state.row(0)[d], together.state.row(row)[d]) << "row " << row;
+        for (size_t k = 0; k < options.save_at.size(); ++k) {
+          EXPECT_EQ(alone.saved[k].row(0)[d], together.saved[k].row(row)[d]) << "row " << row;
+        }
+      }
+      for (size_t k = 0; k < options.save_at.size(); ++k) {
+        EXPECT_EQ(alone.reached[k][0], together.reached[k][row]) << "row " << row;
+      }
+    }
+    // The rows did end differently, where the pair is good enough to get anywhere.
+    if (options.tableau.method != Method::kDopri5) continue;
+    EXPECT_EQ(together.status[13], RowStatus::kNonFinite);
+    EXPECT_EQ(together.status[0], RowStatus::kConverged);
+  }
+}
+
+TEST(SolverRows, FinishedRowsCostNothing) {
+  // The row of id 0 is easy; the field counts how often it is asked for it.
+  int64_t easy_calls = 0;
+  const auto result = Solve(
+      [&](int64_t row, double s, std::span<const double> z, std::span<double> dz) {
+        easy_calls += row == 0 ? 1 : 0;
+        dz[0] = row == 0 ? -z[0] : 50.0 * std::cos(50.0 * s);
+      },
+      Controlled(kDopri5Tableau), RowMatrix::Of({{1.0}, {1.0}}));
+  EXPECT_EQ(easy_calls, result.counts[0].nfe);
+  EXPECT_GT(result.counts[1].nfe, 2 * result.counts[0].nfe);
+}
+
+TEST(SolverRows, TheStepLimitEndsARow) {
+  for (const Tableau& tableau : Pairs()) {
+    const auto result =
+        Solve([](int64_t row, double s, std::span<const double> z,
+                 std::span<double> dz) { dz[0] = row == 0 ? 0.0 : std::cos(2000.0 * s); },
+              Controlled(tableau, 12), RowMatrix::Of({{1.0}, {1.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kConverged);
+    EXPECT_EQ(result.status[1], RowStatus::kStepLimit);
+    EXPECT_EQ(result.counts[1].accepted + result.counts[1].rejected, 12);
+    EXPECT_GT(result.depth[1], 0.0);
+    EXPECT_LT(result.depth[1], 1.0);
+    EXPECT_NEAR(result.state.row(1)[0], 1.0 + std::sin(2000.0 * result.depth[1]) / 2000.0, 1e-4);
+  }
+}
+
+TEST(SolverRows, ReachingTheEndWithTheLastStepAllowedIsConverged) {
+  const RowField field = [](int64_t, double s, std::span<const double> z, std::span<double> dz) {
+    dz[0] = std::cos(10.0 * s);
+  };
+  const auto free = Solve(field, Controlled(kDopri5Tableau), RowMatrix::Of({{1.0}}));
+  const int64_t needed = free.counts[0].accepted + free.counts[0].rejected;
+  const auto status = [&](int64_t max_steps) {
+    return Solve(field, Controlled(kDopri5Tableau, max_steps), RowMatrix::Of({{1.0}})).status[0];
+  };
+  EXPECT_EQ(status(needed), RowStatus::kConverged);
+  EXPECT_EQ(status(needed - 1), RowStatus::kStepLimit);
+}
+
+TEST(SolverRows, NoiseUnderflows) {
+  // A field without any continuity: no step is ever small enough.
+  const RowField noise = [](int64_t, double s, std::span<const double> z, std::span<double> dz) {
+    dz[0] = 1e12 * std::sin(1e17 * s + 1e9 * z[0]);
+  };
+  for (const Tableau& tableau : Pairs()) {
+    SolveOptions options = Controlled(tableau);
+    options.s0 = 1.0;
+    options.s1 = 2.0;
+    const auto result = Solve(noise, options, RowMatrix::Of({{1.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kStepUnderflow) << NameOf(tableau.method).name;
+    EXPECT_LT(result.depth[0], 2.0);
+    EXPECT_LT(result.counts[0].rejected, 200);
+  }
+}
+
+TEST(SolverRows, AFieldThatEndsLeavesTheLastFiniteState) {
+  const RowField field = [](int64_t row, double s, std::span<const double> z,
+                            std::span<double> dz) {
+    dz[0] = row == 1 && s > 0.5 ? std::nan("") : 1.0;
+  };
+  for (const Tableau& tableau : Pairs()) {
+    SolveOptions options = Controlled(tableau);
+    options.save_at = {0.25, 0.75};
+    const auto result = Solve(field, options, RowMatrix::Of({{1.0}, {1.0}, {2.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kConverged);
+    EXPECT_EQ(result.status[2], RowStatus::kConverged);
+    EXPECT_EQ(result.status[1], RowStatus::kNonFinite) << NameOf(tableau.method).name;
+    EXPECT_LE(result.depth[1], 0.5 + 1e-12);
+    EXPECT_NEAR(result.state.row(1)[0], 1.0 + result.depth[1], 1e-12);
+    EXPECT_TRUE(result.reached[1][0] && result.reached[1][2]);
+    EXPECT_FALSE(result.reached[1][1]);
+    EXPECT_NEAR(result.state.row(2)[0], 3.0, 1e-12);
+  }
+}
+
+TEST(SolverRows, AFieldThatNeverBeginsIsNonFinite) {
+  const RowField field = [](int64_t row, double, std::span<const double> z, std::span<double> dz) {
+    dz[0] = row == 0 ? std::numeric_limits<double>::infinity() : z[0];
+  };
+  const auto result = Solve(field, Controlled(kDopri5Tableau), RowMatrix::Of({{1.0}, {1.0}}));
+  EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
+  EXPECT_EQ(result.counts[0], RowCounts{.nfe = 1});
+  EXPECT_EQ(result.state.row(0)[0], 1.0);
+  EXPECT_EQ(result.status[1], RowStatus::kConverged);
+}
+
+TEST(SolverRows, FixedStepsKeepTheLastFiniteState) {
+  // z' = z^2 from 8 overflows within a few steps of 1/8; from 0.1 it does not.
+  const RowField square = [](int64_t, double, std::span<const double> z, std::span<double> dz) {
+    dz[0] = z[0] * z[0];
+  };
+  const SolveOptions options = {
+      .tableau = kEulerTableau, .control = FixedSteps{.steps = 64}, .s1 = 8.0, .save_at = {7.0}};
+  const auto result = Solve(square, options, RowMatrix::Of({{8.0}, {0.1}, {8.0}}));
+  double z = 8.0, last = z;
+  int64_t steps = 0;
+  for (; std::isfinite(z); ++steps) {
+    last = z;
+    z += 0.125 * z * z;
+  }
+  for (const size_t row : {0u, 2u}) {
+    EXPECT_EQ(result.status[row], RowStatus::kNonFinite);
+    EXPECT_EQ(result.state.row(row)[0], last);
+    EXPECT_EQ(result.depth[row], 0.125 * static_cast<double>(steps - 1));
+    EXPECT_EQ(result.counts[row], (RowCounts{.nfe = steps, .accepted = steps - 1}));
+    EXPECT_FALSE(result.reached[0][row]);
+  }
+  EXPECT_EQ(result.status[1], RowStatus::kConverged);
+  EXPECT_EQ(result.counts[1].accepted, 64);
+  EXPECT_TRUE(result.reached[0][1]);
+}
+
+}  // namespace
+}  // namespace hyperserve
