@@ -1,0 +1,239 @@
+#include "core/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+
+#include "core/plan/plan_number.h"
+#include "core/plan/row_status.h"
+
+namespace hyperserve {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Canonical(std::string_view text) {
+  const absl::StatusOr<Plan> plan = ParsePlan(text);
+  return plan.ok() ? PrintPlan(*plan) : std::string(plan.status().message());
+}
+
+std::string ErrorOf(std::string_view text) {
+  const absl::StatusOr<Plan> plan = ParsePlan(text);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(plan.status().message());
+}
+
+// Numbers that printers get wrong first.
+const double kNumbers[] = {1e-5,
+                           1.0,
+                           0.1,
+                           0.5,
+                           5e-4,
+                           1e-10,
+                           1.0 / 3,
+                           2.5e10,
+                           1e23,
+                           123456.0,
+                           9007199254740993.0,
+                           std::numeric_limits<double>::min(),
+                           std::numeric_limits<double>::denorm_min(),
+                           std::numeric_limits<double>::max(),
+                           0.1 + 0.2,
+                           1e15,
+                           1e16,
+                           1e-6};
+
+std::vector<Plan> Grid() {
+  std::vector<Plan> plans;
+  for (const Tier tier : {Tier::kExact, Tier::kFast, Tier::kDouble}) {
+    plans.push_back({.choice = DefaultPlan{}, .tier = tier});
+    for (const MethodName& name : kMethodNames) {
+      for (const double alpha : {0.75, 1.0, 1.0 / 3, 1e-7}) {
+        const MethodChoice method = {.method = name.method,
+                                     .alpha = name.method == Method::kAlpha ? alpha : 0.0};
+        for (const int steps : {1, 4, 10, std::numeric_limits<int>::max()}) {
+          for (const bool hypersolved : {false, true}) {
+            plans.push_back(
+                {.choice = FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved},
+                 .tier = tier});
+          }
+        }
+        if (!name.embedded) continue;
+        for (const double rtol : kNumbers) {
+          plans.push_back(
+              {.choice = AdaptivePlan{.method = method, .rtol = rtol, .atol = rtol}, .tier = tier});
+          plans.push_back(
+              {.choice = AdaptivePlan{.method = method, .rtol = rtol, .atol = 1e-9}, .tier = tier});
+        }
+      }
+    }
+    for (const double number : kNumbers) {
+      plans.push_back({.choice = AutoPlan{.target_error = number}, .tier = tier});
+      plans.push_back(
+          {.choice = AutoPlan{.target_error = 0.01, .time_budget_seconds = number}, .tier = tier});
+      plans.push_back({.choice = AutoPlan{.time_budget_seconds = number}, .tier = tier});
+    }
+  }
+  return plans;
+}
+
+TEST(Plan, ParserAndPrinterAreInverses) {
+  for (const Plan& plan : Grid()) {
+    ASSERT_TRUE(ValidatePlan(plan).ok()) << PrintPlan(plan);
+    const std::string text = PrintPlan(plan);
+    const absl::StatusOr<Plan> parsed = ParsePlan(text);
+    ASSERT_TRUE(parsed.ok()) << text << ": " << parsed.status();
+    EXPECT_TRUE(*parsed == plan) << text;
+    EXPECT_EQ(PrintPlan(*parsed), text);
+  }
+}
+
+TEST(Plan, DifferentPlansAreSpelledDifferently) {
+  std::map<std::string, Plan> seen;
+  for (const Plan& plan : Grid()) {
+    const auto [entry, fresh] = seen.emplace(PrintPlan(plan), plan);
+    EXPECT_TRUE(fresh || entry->second == plan) << entry->first;
+  }
+}
+
+TEST(Plan, TheSpellingsOfTheDesign) {
+  for (const char* text :
+       {"euler:4", "hyper_euler:2", "alpha(0.75):3", "hyper_heun:1/fast", "dopri5:1e-5",
+        "auto:1e-2,2ms", "default", "dopri5:1e-5,1e-7/double", "heun_euler:7", "hyper_heun_euler:7",
+        "rk4_38:2", "auto:2ms", "auto:5e-3", "tsit5:1e0", "hyper_dopri5:3", "default/fast",
+        "hyper_alpha(1):2", "auto:0.5ms", "bosh3:2.5e-4"}) {
+    EXPECT_EQ(Canonical(text), text);
+  }
+}
+
+TEST(Plan, OtherSpellingsBecomeTheCanonicalOne) {
+  EXPECT_EQ(Canonical("dopri5:0.00001"), "dopri5:1e-5");
+  EXPECT_EQ(Canonical("dopri5:1.0"), "dopri5:1e0");
+  EXPECT_EQ(Canonical("dopri5:10e-06"), "dopri5:1e-5");
+  EXPECT_EQ(Canonical("dopri5:1e-5,1e-5"), "dopri5:1e-5");
+  EXPECT_EQ(Canonical("dopri5:1e+2"), "dopri5:1e2");
+  EXPECT_EQ(Canonical("euler:4/exact"), "euler:4");
+  EXPECT_EQ(Canonical("euler:007"), "euler:7");
+  EXPECT_EQ(Canonical("alpha(0.750):3"), "alpha(0.75):3");
+  EXPECT_EQ(Canonical("auto:.01,2.0ms"), "auto:1e-2,2ms");
+}
+
+TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
+  EXPECT_THAT(ErrorOf("eulr:4"), AllOf(HasSubstr("plan 'eulr:4'"), HasSubstr("'eulr'"),
+                                       HasSubstr("euler, midpoint"), HasSubstr("dopri5")));
+  EXPECT_THAT(ErrorOf("euler"), AllOf(HasSubstr("no ':'"), HasSubstr("euler:4")));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("no ':'"));
+  EXPECT_THAT(ErrorOf("euler:0"), AllOf(HasSubstr("is 0"), HasSubstr("at least 1")));
+  EXPECT_THAT(ErrorOf("euler:-1"), AllOf(HasSubstr("'-1'"), HasSubstr("number of steps")));
+  EXPECT_THAT(ErrorOf("euler:99999999999"), HasSubstr("2147483647"));
+  EXPECT_THAT(ErrorOf("euler:"), HasSubstr("number of steps"));
+  EXPECT_THAT(ErrorOf("euler:4x"), HasSubstr("'4x'"));
+  EXPECT_THAT(ErrorOf("euler: 4"), HasSubstr("' 4'"));
+  EXPECT_THAT(ErrorOf("rk4:1e-3"), AllOf(HasSubstr("rk4:4"), HasSubstr("heun_euler, bosh3")));
+  EXPECT_THAT(ErrorOf("hyper_dopri5:1e-3"), AllOf(HasSubstr("'1e-3'"), HasSubstr("hyper_euler:2")));
+  EXPECT_THAT(ErrorOf("dopri5:1e-3,5"), HasSubstr("'5' is not a tolerance"));
+  EXPECT_THAT(ErrorOf("dopri5:1e-3,"), HasSubstr("'' is not a tolerance"));
+  EXPECT_THAT(ErrorOf("dopri5:1e-3,1e-3,1e-3"), HasSubstr("tolerance"));
+  EXPECT_THAT(ErrorOf("dopri5:0.0"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:-1e-3"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:1e999"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:1e-999"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:nane"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:1e99999999999"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("dopri5:1.2.3"), HasSubstr("above zero"));
+  EXPECT_THAT(ErrorOf("alpha:3"), HasSubstr("alpha(0.75):3"));
+  EXPECT_THAT(ErrorOf("alpha(1.5):3"), AllOf(HasSubstr("1.5"), HasSubstr("(0, 1]")));
+  EXPECT_THAT(ErrorOf("alpha(0):3"), HasSubstr("(0, 1]"));
+  EXPECT_THAT(ErrorOf("alpha(0.5:3"), HasSubstr("'(0.5'"));
+  EXPECT_THAT(ErrorOf("heun(0.5):3"), HasSubstr("only alpha does"));
+  EXPECT_THAT(ErrorOf("euler:4/quick"), AllOf(HasSubstr("'quick'"), HasSubstr("exact, fast")));
+  EXPECT_THAT(ErrorOf("auto:5"), HasSubstr("1e-5"));
+  EXPECT_THAT(ErrorOf("auto:1e-2,2"), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
+  EXPECT_THAT(ErrorOf("auto:2ms,1e-2"), HasSubstr("'2ms'"));
+  EXPECT_THAT(ErrorOf("auto:0ms"), HasSubstr("milliseconds"));
+  EXPECT_THAT(ErrorOf("hyper_auto:1e-2"), HasSubstr("unknown method 'auto'"));
+  EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
+}
+
+TEST(Plan, ValidationRefusesWhatTheParserWould) {
+  const double nan = std::nan("");
+  const MethodChoice dopri5 = {.method = Method::kDopri5};
+  for (const Plan& plan :
+       std::vector<Plan>{{.choice = FixedPlan{.steps = 0}},
+                         {.choice = FixedPlan{.steps = -3}},
+                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 0.0}}},
+                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 1.01}}},
+                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = nan}}},
+                         {.choice = FixedPlan{.method = {.method = Method::kHeun, .alpha = 0.5}}},
+                         {.choice = FixedPlan{.method = {.method = static_cast<Method>(99)}}},
+                         {.choice = AdaptivePlan{.method = {.method = Method::kEuler}}},
+                         {.choice = AdaptivePlan{.method = dopri5, .rtol = 0.0}},
+                         {.choice = AdaptivePlan{.method = dopri5, .rtol = nan}},
+                         {.choice = AdaptivePlan{.method = dopri5, .atol = INFINITY}},
+                         {.choice = AutoPlan{}},
+                         {.choice = AutoPlan{.target_error = -1.0}},
+                         {.choice = AutoPlan{.time_budget_seconds = nan}},
+                         {.choice = DefaultPlan{}, .tier = static_cast<Tier>(7)}}) {
+    EXPECT_EQ(ValidatePlan(plan).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Method, SpelledAloneIsParsedAndPrinted) {
+  for (const MethodName& name : kMethodNames) {
+    if (name.method == Method::kAlpha) continue;
+    EXPECT_EQ(PrintMethod({.method = name.method}), name.name);
+    EXPECT_EQ(*ParseMethod(name.name), (MethodChoice{.method = name.method}));
+  }
+  const MethodChoice alpha = {.method = Method::kAlpha, .alpha = 0.75};
+  EXPECT_EQ(PrintMethod(alpha), "alpha(0.75)");
+  EXPECT_EQ(*ParseMethod("alpha(0.75)"), alpha);
+  EXPECT_FALSE(ParseMethod("alpha(2)").ok());
+  EXPECT_FALSE(ParseMethod("alpha").ok());
+  EXPECT_FALSE(ParseMethod("../heun").ok());
+}
+
+TEST(PlanNumber, AnyDoubleSurvivesPrinting) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    const uint64_t bits = random() >> 1;  // positive
+    double value;
+    std::memcpy(&value, &bits, sizeof(value));
+    if (!std::isfinite(value) || value == 0.0) continue;
+    EXPECT_EQ(ParsePositive(PrintScientific(value)), value);
+    EXPECT_EQ(ParsePositive(PrintDecimal(value)), value);
+    EXPECT_EQ(ParsePositive(PrintDecimal(value, 3), -3), value);
+  }
+}
+
+TEST(PlanNumber, DecimalsStayReadable) {
+  EXPECT_EQ(PrintDecimal(0.002, 3), "2");
+  EXPECT_EQ(PrintDecimal(0.0005, 3), "0.5");
+  EXPECT_EQ(PrintDecimal(1.5, 3), "1500");
+  EXPECT_EQ(PrintDecimal(0.75), "0.75");
+  EXPECT_EQ(PrintDecimal(12.5), "12.5");
+  EXPECT_EQ(PrintDecimal(1e-5), "0.00001");
+  EXPECT_EQ(PrintDecimal(1e-6), "1e-6");
+  EXPECT_EQ(PrintDecimal(1e16), "1e16");
+}
+
+TEST(Names, AreInverses) {
+  for (const Tier tier : {Tier::kExact, Tier::kFast, Tier::kDouble}) {
+    EXPECT_EQ(TierFromName(TierName(tier)), tier);
+  }
+  EXPECT_EQ(TierFromName("Fast"), std::nullopt);
+  EXPECT_EQ(MethodFromName("rk5"), std::nullopt);
+  EXPECT_EQ(RowStatusName(RowStatus::kConverged), "converged");
+  EXPECT_EQ(RowStatusName(RowStatus::kStepLimit), "step_limit");
+  EXPECT_EQ(RowStatusName(RowStatus::kStepUnderflow), "step_underflow");
+  EXPECT_EQ(RowStatusName(RowStatus::kNonFinite), "non_finite");
+}
+
+}  // namespace
+}  // namespace hyperserve
