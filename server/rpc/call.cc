@@ -1,0 +1,177 @@
+#include "server/rpc/call.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr size_t kRequestIdMax = 128;
+// gRPC's limit on all metadata of a reply is 8 KiB.
+constexpr size_t kMessageBytesMax = 2048;
+
+std::string MakeRequestId() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return absl::StrFormat("%016x", random());
+}
+
+Clock::TimePoint DeadlineOf(const grpc::CallbackServerContext& context, CallKind kind,
+                            const Environment& environment, Clock::TimePoint now) {
+  const CallLimits& limits = environment.limits;
+  using System = std::chrono::system_clock;
+  const System::time_point asked = context.deadline();
+  if (asked == System::time_point::max()) {
+    return now + (kind == CallKind::kStream ? limits.deadline_max : limits.deadline_default);
+  }
+  return now + std::min<Clock::TimePoint::duration>(asked - System::now(), limits.deadline_max);
+}
+
+const char* CodeName(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::OK:
+      return "OK";
+    case grpc::CANCELLED:
+      return "CANCELLED";
+    case grpc::INVALID_ARGUMENT:
+      return "INVALID_ARGUMENT";
+    case grpc::DEADLINE_EXCEEDED:
+      return "DEADLINE_EXCEEDED";
+    case grpc::NOT_FOUND:
+      return "NOT_FOUND";
+    case grpc::ALREADY_EXISTS:
+      return "ALREADY_EXISTS";
+    case grpc::RESOURCE_EXHAUSTED:
+      return "RESOURCE_EXHAUSTED";
+    case grpc::FAILED_PRECONDITION:
+      return "FAILED_PRECONDITION";
+    case grpc::ABORTED:
+      return "ABORTED";
+    case grpc::UNIMPLEMENTED:
+      return "UNIMPLEMENTED";
+    case grpc::UNAVAILABLE:
+      return "UNAVAILABLE";
+    default:
+      return "INTERNAL";
+  }
+}
+
+// Good news is for those who look for it; our own faults are for everybody.
+spdlog::level::level_enum LogLevel(grpc::StatusCode code) {
+  if (code == grpc::OK) return spdlog::level::debug;
+  return code == grpc::INTERNAL ? spdlog::level::err : spdlog::level::info;
+}
+
+double Sum(const auto& values) {
+  double sum = 0;
+  for (const auto value : values) sum += static_cast<double>(value);
+  return sum;
+}
+
+}  // namespace
+
+absl::Status CheckRequestId(const std::string& id) {
+  const bool printable =
+      std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+  if (printable && id.size() <= kRequestIdMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("request_id: ", id.size(), " characters; at most ",
+                                                 kRequestIdMax,
+                                                 " printable ASCII characters wanted"));
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  auto code = static_cast<grpc::StatusCode>(status.raw_code());
+  if (std::string_view(CodeName(code)) == "INTERNAL") code = grpc::INTERNAL;
+  return {code, std::string(status.message().substr(0, kMessageBytesMax))};
+}
+
+Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
+           const std::string& asked_id, CallKind kind)
+    : environment_(environment),
+      context_(context),
+      name_(name),
+      id_(asked_id.empty() || !CheckRequestId(asked_id).ok() ? MakeRequestId() : asked_id),
+      arrival_(environment->clock->Now()),
+      deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
+      id_problem_(CheckRequestId(asked_id)) {
+  environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, 1);
+}
+
+Call::~Call() { environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1); }
+
+absl::StatusOr<Registry*> Call::Admit() const {
+  HS_RETURN_IF_ERROR(id_problem_);
+  if (environment_->draining) {
+    return absl::UnavailableError("the server is shutting down; try another one");
+  }
+  Registry* const registry = environment_->registry;
+  if (registry == nullptr) {
+    return absl::UnavailableError("the server is loading its models; try again");
+  }
+  return registry;
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
+  HS_ASSIGN_OR_RETURN(const Registry* const registry, Admit());
+  HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
+  model_label_ = served->name;
+  return served;
+}
+
+void Call::Bind(Prepared& prepared) {
+  plan_label_ = prepared.plan.label;
+  prepared.work.deadline = deadline_;
+  prepared.work.cancelled = [flag = cancelled_] { return flag->load(std::memory_order_relaxed); };
+}
+
+void Call::Record(const WorkResult& result) {
+  Metrics& metrics = *environment_->metrics;
+  const BatchResult& rows = result.rows;
+  rows_ += static_cast<int64_t>(rows.status.size());
+  metrics.Observe(Metric::kQueueDuration, {model_label_, name_, plan_label_, "OK"},
+                  result.queue_seconds);
+  metrics.Observe(Metric::kSolveDuration, {model_label_, name_, plan_label_, "OK"},
+                  result.solve_seconds);
+  for (const RowStatus status : {RowStatus::kConverged, RowStatus::kStepLimit,
+                                 RowStatus::kStepUnderflow, RowStatus::kNonFinite}) {
+    const auto count = std::count(rows.status.begin(), rows.status.end(), status);
+    if (count > 0) {
+      metrics.Increment(Metric::kRows, {model_label_, plan_label_, RowStatusName(status)},
+                        static_cast<double>(count));
+    }
+  }
+  metrics.Increment(Metric::kFieldEvaluations, {model_label_, plan_label_}, Sum(rows.nfe));
+  metrics.Increment(Metric::kCorrectionEvaluations, {model_label_, plan_label_},
+                    Sum(rows.correction_evaluations));
+  metrics.Increment(Metric::kMacs, {model_label_, plan_label_}, Sum(rows.macs));
+}
+
+grpc::Status Call::End(const absl::Status& status) {
+  grpc::Status wire = ToGrpc(status);
+  const double seconds =
+      std::chrono::duration<double>(environment_->clock->Now() - arrival_).count();
+  const char* const code = CodeName(wire.error_code());
+  environment_->metrics->Observe(Metric::kRequestDuration, {model_label_, name_, plan_label_, code},
+                                 seconds);
+  if (rows_ > 0) {
+    environment_->metrics->Observe(Metric::kRequestRows, {model_label_, name_},
+                                   static_cast<double>(rows_));
+  }
+  spdlog::log(LogLevel(wire.error_code()),
+              "call={} id=\"{}\" model={} plan={} rows={} code={} seconds={:.6f} {}", name_, id_,
+              model_label_, plan_label_, rows_, code, seconds, absl::CEscape(wire.error_message()));
+  context_->AddTrailingMetadata("hyperserve-request-id", id_);
+  if (wire.error_code() == grpc::RESOURCE_EXHAUSTED) {
+    context_->AddTrailingMetadata("grpc-retry-pushback-ms",
+                                  std::to_string(environment_->limits.retry_pushback.count()));
+  }
+  return wire;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,144 @@
+#include "server/rpc/resolve.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "server/rpc/wire_plan.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr char kFallbackPlan[] = "dopri5:1e-5";
+
+// The default in the tier that was asked for. A default whose correction cannot carry a log-density
+// gives way: the server chooses here anyway, and the reply says what was done.
+absl::StatusOr<Plan> FillInDefault(const Plan& asked, const ServedModel& model,
+                                   const PlanUse& use) {
+  if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
+  absl::StatusOr<Plan> plan = ParsePlan(DefaultPlanText(model));
+  if (!plan.ok()) return Annotate(plan.status(), "default plan of " + model.name);
+  if (use.log_density && plan->hypersolved()) plan = ParsePlan(kFallbackPlan);
+  if (asked.tier != Tier::kExact) plan->tier = asked.tier;
+  return plan;
+}
+
+absl::Status CheckImplemented(const Plan& plan, const PlanUse& use) {
+  if (std::holds_alternative<AutoPlan>(plan.choice)) {
+    return absl::UnimplementedError(
+        "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
+        "was measured)");
+  }
+  if (plan.tier == Tier::kFast) {
+    return absl::UnimplementedError(
+        "the fast tier is not built yet; ask for exact (the default) or double");
+  }
+  if (use.log_density && plan.hypersolved()) {
+    return absl::UnimplementedError(
+        absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
+                     "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLimits(const Plan& plan, const v1::SolveOptions& options,
+                         const CallLimits& limits) {
+  if (plan.fixed() != nullptr && plan.fixed()->steps > limits.steps_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan: ", plan.fixed()->steps, " steps, more than steps_max = ", limits.steps_max));
+  }
+  if (options.max_steps() < 0 || options.max_steps() > limits.steps_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_steps: ", options.max_steps(), " is not within [0, steps_max = ", limits.steps_max,
+        "]; 0 asks for the limit itself"));
+  }
+  if (options.generation() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generation: ", options.generation(), " is negative; 0 asks for the active"));
+  }
+  if (options.generation() != 0 && !plan.hypersolved()) {
+    return absl::InvalidArgumentError(absl::StrCat("generation: ", options.generation(),
+                                                   " is pinned, but plan '", PrintPlan(plan),
+                                                   "' is classical and uses no correction"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Generation>> PinGeneration(const MethodChoice& method,
+                                                                int64_t number,
+                                                                const ServedModel& model) {
+  const CorrectionState* state = model.Find(method);
+  if (state == nullptr) {
+    std::vector<std::string> there;
+    for (const CorrectionState& one : model.corrections) there.push_back(PrintMethod(one.method));
+    return absl::NotFoundError(absl::StrCat(
+        "model '", model.name, "' has no hypersolver for '", PrintMethod(method), "'; it has ",
+        there.empty() ? "none" : "those for " + absl::StrJoin(there, ", ")));
+  }
+  if (state->active == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no hypersolver for '", PrintMethod(method), "' of model '", model.name,
+        "' is served: ", state->problem.empty() ? "none has passed its check" : state->problem));
+  }
+  if (number == 0 || number == state->active->number) return state->active;
+  if (state->previous != nullptr && number == state->previous->number) return state->previous;
+  return absl::NotFoundError(absl::StrCat(
+      "generation ", number, " of '", PrintMethod(method), "' of model '", model.name,
+      "' is not served; the active one is ", state->active->number,
+      state->previous ? absl::StrCat(", the previous one ", state->previous->number) : ""));
+}
+
+bool IsCalibrated(const Calibration& calibration, const std::string& text) {
+  return std::any_of(calibration.plans.begin(), calibration.plans.end(),
+                     [&](const PlanCalibration& plan) { return plan.plan == text; });
+}
+
+// A bounded set: what was measured or is claimed by its own name, all else by its method's.
+std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
+  const auto& text = resolved.text;
+  if (text == DefaultPlanText(model) || IsCalibrated(model.calibration, text)) return text;
+  const FixedPlan* fixed = resolved.plan.fixed();
+  if (resolved.generation != nullptr) {
+    const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
+    if (IsCalibrated(resolved.generation->calibration, text) ||
+        (resolved.plan.tier == Tier::kExact &&
+         std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
+      return text;
+    }
+  }
+  const Method method =
+      fixed != nullptr ? fixed->method.method : resolved.plan.adaptive()->method.method;
+  return absl::StrCat(resolved.generation != nullptr ? "hyper_" : "", Absl(NameOf(method).name),
+                      ":other");
+}
+
+}  // namespace
+
+std::string DefaultPlanText(const ServedModel& model) {
+  return model.calibration.default_plan.empty() ? kFallbackPlan : model.calibration.default_plan;
+}
+
+absl::StatusOr<ResolvedPlan> ResolvePlan(const v1::SolveOptions& options, const ServedModel& model,
+                                         const PlanUse& use, const CallLimits& limits) {
+  HS_ASSIGN_OR_RETURN(const Plan asked, PlanFromWire(options.plan()));
+  ResolvedPlan resolved;
+  HS_ASSIGN_OR_RETURN(resolved.plan, FillInDefault(asked, model, use));
+  HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, use));
+  HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, options, limits));
+  resolved.text = PrintPlan(resolved.plan);
+  // A fixed plan has no use for the limit: one value, so that its requests share batches.
+  resolved.max_steps = resolved.plan.adaptive() != nullptr && options.max_steps() > 0
+                           ? options.max_steps()
+                           : limits.steps_max;
+  if (resolved.plan.hypersolved()) {
+    const FixedPlan& fixed = *resolved.plan.fixed();
+    HS_ASSIGN_OR_RETURN(resolved.generation,
+                        PinGeneration(fixed.method, options.generation(), model));
+    const double eps = (use.span[1] - use.span[0]) / fixed.steps;
+    HS_RETURN_IF_ERROR(CheckApplies(*resolved.generation->correction, fixed, use.direction, eps));
+  }
+  resolved.label = PlanLabel(resolved, model);
+  return resolved;
+}
+
+}  // namespace hyperserve
