@@ -88,7 +88,7 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
   Progress progress(PrintPlan(plan), problem.count, "rows");
   HS_RETURN_IF_ERROR(
       ForEachSlice(problem.count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
-        v1::SolveOptions options = SolveOptionsFromFlags(problem.model, plan);
+        v1::SolveOptions options = SolveOptionsFromFlags(problem.model, plan, batch * state_bytes);
         if (!plan.hypersolved()) options.clear_generation();
         options.set_request_id(RequestIdOfSlice(slice.index, std::ssize(parts)));
         auto part =

@@ -95,6 +95,27 @@ absl::Status WriteSamples(const std::string& path, const Samples& samples) {
   return WriteFileAtomically(path, SerializeSafetensors(tensors));
 }
 
+void Print(const Samples& samples, const std::string& out, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    JsonWriter json;
+    json.BeginObject();
+    samples.ledger.WriteFields(json);
+    json.Field("seed", absl::GetFlag(FLAGS_seed))
+        .Field("first_row", absl::GetFlag(FLAGS_first_row));
+    if (!out.empty()) json.Field("out", out);
+    if (out.empty()) json.Field("samples", samples.points);
+    if (out.empty() && !samples.log_density.bytes.empty()) {
+      json.Field("log_density", samples.log_density);
+    }
+    json.EndObject();
+    std::puts(json.Take().c_str());
+  } else if (out.empty()) {
+    std::fputs(PrintSamplesCsv(samples).c_str(), stdout);
+  } else {
+    std::printf("%s\nwritten to %s\n", samples.ledger.Summary().c_str(), out.c_str());
+  }
+}
+
 absl::Status CheckOut(const std::string& out) {
   if (out.empty() || out.ends_with(".csv") || out.ends_with(".png") ||
       out.ends_with(".safetensors")) {
@@ -122,28 +143,14 @@ absl::StatusOr<int64_t> RunSample(const Arguments& arguments) {
   request.set_seed(absl::GetFlag(FLAGS_seed));
   request.set_first_row(absl::GetFlag(FLAGS_first_row));
   request.set_log_density(absl::GetFlag(FLAGS_log_density));
-  HS_ASSIGN_OR_RETURN(const Samples samples, rows <= kUnaryRowsMax
-                                                 ? Draw(client, std::move(request))
-                                                 : DrawStream(client, std::move(request)));
+  const int64_t reply_bytes = rows * (ElementCount(StateShape(model)).value_or(1) + 1) *
+                              static_cast<int64_t>(sizeof(double));
+  HS_ASSIGN_OR_RETURN(const Samples samples,
+                      rows <= kUnaryRowsMax && reply_bytes <= kReplyBytesUnasked
+                          ? Draw(client, std::move(request))
+                          : DrawStream(client, std::move(request)));
   if (!out.empty()) HS_RETURN_IF_ERROR(WriteSamples(out, samples));
-  if (format == OutputFormat::kJson) {
-    JsonWriter json;
-    json.BeginObject();
-    samples.ledger.WriteFields(json);
-    json.Field("seed", absl::GetFlag(FLAGS_seed))
-        .Field("first_row", absl::GetFlag(FLAGS_first_row));
-    if (!out.empty()) json.Field("out", out);
-    if (out.empty()) json.Field("samples", samples.points);
-    if (out.empty() && !samples.log_density.bytes.empty()) {
-      json.Field("log_density", samples.log_density);
-    }
-    json.EndObject();
-    std::puts(json.Take().c_str());
-  } else if (out.empty()) {
-    std::fputs(PrintSamplesCsv(samples).c_str(), stdout);
-  } else {
-    std::printf("%s\nwritten to %s\n", samples.ledger.Summary().c_str(), out.c_str());
-  }
+  Print(samples, out, format);
   return samples.ledger.failed_rows();
 }
 

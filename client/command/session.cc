@@ -74,21 +74,22 @@ absl::StatusOr<Plan> PlanFromText(std::string_view flag, std::string_view text) 
                                  plan.status().message()));
 }
 
-v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan) {
+v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                       int64_t reply_bytes) {
   v1::SolveOptions options;
   options.set_model(model.model().name());
   options.mutable_plan()->set_text(PrintPlan(plan));
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
-  options.set_max_reply_bytes(kReplyBytesMax);
+  if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);
   return options;
 }
 
 absl::StatusOr<int64_t> RowsPerRequest(int64_t row_bytes) {
   const int64_t batch = absl::GetFlag(FLAGS_batch);
   if (batch < 1) return UsageError(absl::StrCat("--batch=", batch, ": at least 1"));
-  return std::clamp<int64_t>(kReplyBytesMax / std::max<int64_t>(row_bytes, 1), 1, batch);
+  return std::clamp<int64_t>(kReplyBytesMax / 2 / std::max<int64_t>(row_bytes, 1), 1, batch);
 }
 
 std::string RequestIdOfSlice(int64_t slice, int64_t slices) {

@@ -30,8 +30,14 @@ std::vector<std::string> CoordinateNames(int64_t dimensions);
 // right.
 absl::StatusOr<Plan> PlanFromText(std::string_view flag, std::string_view text);
 
-// Model, plan, pins and limits of the flags. The reply may be as large as the client receives.
-v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan);
+// Up to here a reply passes without raising the request's max_reply_bytes: the server's default
+// less room for the reply's other fields.
+inline constexpr int64_t kReplyBytesUnasked = 3 << 20;
+
+// Model, plan, pins and limits of the flags; max_reply_bytes is raised where a reply of about
+// `reply_bytes` needs it.
+v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                       int64_t reply_bytes = 0);
 
 // Rows of one request: --batch, or fewer where a reply of `row_bytes` a row would pass what the
 // client receives. --batch must be positive.

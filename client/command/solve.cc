@@ -24,11 +24,9 @@ struct Solved {
   SolveLedger ledger;
 };
 
-// What the flags say of the problem; rows are still missing.
-absl::StatusOr<v1::SolveRequest> RequestFromFlags(const v1::GetModelReply& model,
-                                                  const Plan& plan) {
+// What the flags say of the problem; rows and options are still missing.
+absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
   v1::SolveRequest request;
-  *request.mutable_options() = SolveOptionsFromFlags(model, plan);
   HS_ASSIGN_OR_RETURN(const auto span, ParseNumbers("span", absl::GetFlag(FLAGS_span)));
   if (!span.empty() && span.size() != 2) return UsageError("--span takes two depths: begin,end");
   if (!span.empty()) {
@@ -41,10 +39,13 @@ absl::StatusOr<v1::SolveRequest> RequestFromFlags(const v1::GetModelReply& model
   return request;
 }
 
-absl::StatusOr<Solved> Send(Client& client, const v1::SolveRequest& request, const HostTensor& rows,
-                            int64_t state_bytes) {
-  HS_ASSIGN_OR_RETURN(const int64_t batch,
-                      RowsPerRequest(state_bytes * (1 + request.save_at_size())));
+absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, const Plan& plan,
+                            v1::SolveRequest request, const HostTensor& rows) {
+  const int64_t state_bytes =
+      ElementCount(StateShape(model)).value_or(1) * static_cast<int64_t>(sizeof(double));
+  const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
+  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(row_bytes));
+  *request.mutable_options() = SolveOptionsFromFlags(model, plan, batch * row_bytes);
   const int64_t count = rows.shape[0];
   std::vector<v1::SolveReply> replies((count + batch - 1) / batch);
   Progress progress("solve", count, "rows");
@@ -105,15 +106,13 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(const v1::SolveRequest request, RequestFromFlags(model, plan));
+  HS_ASSIGN_OR_RETURN(v1::SolveRequest request, RequestFromFlags());
   const Shape state_shape = StateShape(model);
   HS_ASSIGN_OR_RETURN(
       rows, FitRows(std::move(rows), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
                     absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
-  HS_ASSIGN_OR_RETURN(const Solved solved, Send(client, request, rows,
-                                                ElementCount(state_shape).value_or(1) *
-                                                    static_cast<int64_t>(sizeof(double))));
+  HS_ASSIGN_OR_RETURN(const Solved solved, Send(client, model, plan, std::move(request), rows));
   if (!out.empty()) HS_RETURN_IF_ERROR(WriteStates(out, solved));
   if (format == OutputFormat::kJson) {
     JsonWriter json;
