@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The whole story on real data: serve, classify, sample, refresh a correction under load, read the metrics.
+
+    tools/demo.py BIN_DIR DATA_DIR [--models models] [--device auto|cpu|cuda:0] [--out build/demo]
+
+Everything printed was measured in this run. Results, pictures and logs land in --out. Exit code 0 means that every step
+did what it says; otherwise the first step that failed is named, with the end of the daemon's log, and nothing is left running.
+Python's standard library only, so that it also runs on a machine without a package manager; gnuplot is used where it is.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+
+from demo import classify, flows, observe, refresh
+from demo.programs import Daemon, Failure, Programs, tail
+from demo.text import Teller
+from demo.trainer import Trainer
+
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bin_dir", type=pathlib.Path, help="where hyperserve, hyperserve-client and hyperserve-train stand")
+    parser.add_argument("data_dir", type=pathlib.Path, help="the four files of Fashion-MNIST, gzipped or not")
+    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models", help="the repository to serve a copy of")
+    parser.add_argument("--recipes", type=pathlib.Path, default=ROOT / "training" / "recipes")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda:0, for the daemon and the trainer")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "demo", help="results, pictures, logs")
+    return parser.parse_args()
+
+
+def device_of(name):
+    """auto: a GPU where its device file is."""
+    if name != "auto":
+        return name
+    return "cuda:0" if pathlib.Path("/dev/nvidia0").exists() else "cpu"
+
+
+def perform(teller, options, programs, folder):
+    """All acts; what each measured."""
+    device = device_of(options.device)
+    trainer = Trainer(programs, options.recipes, folder, device)
+    repository = folder / "models"
+    shutil.copytree(options.models, repository)
+    teller.heading("A correction trained too short, on purpose")
+    with teller.waiting("the trainer makes it"):
+        teller.say(f"  {trainer.make_stale(repository)}")
+
+    teller.heading(f"The daemon, on {device}")
+    with teller.waiting("models load, corrections pass their gate, plans are warmed"):
+        daemon = Daemon(programs, repository, device)
+    trainer.daemon = daemon
+    served = ", ".join(m["name"] for m in daemon.ask("models")["models"])
+    teller.say(f"  ready after {daemon.ready_seconds:.1f} s on port {daemon.ports['grpc']}; serves {served}")
+
+    results = {"device": device}
+    teller.heading(f"{classify.IMAGES} test images of Fashion-MNIST under several plans")
+    results["classify"] = classify.play(teller, daemon, options.data_dir)
+    teller.heading(f"{flows.ROWS} samples of each flow from the same noise")
+    results["flows"] = flows.play(teller, daemon, folder, options.out)
+    teller.heading(f"{refresh.MODEL}: a fresh correction while requests keep flowing")
+    results["refresh"] = refresh.play(teller, daemon, trainer, folder, options.out)
+    teller.heading("What the daemon's metrics say")
+    results["metrics"] = observe.play(teller, daemon, options.out)
+
+    daemon.stop()
+    results["seconds"] = teller.seconds()
+    (options.out / "results.json").write_text(json.dumps(results, indent=1, default=str))
+    teller.say()
+    teller.say(f"Done in {teller.seconds():.0f} s; SIGTERM ended the daemon with 0. All numbers: {options.out / 'results.json'}")
+
+
+def interrupt(_signal, _frame):
+    raise KeyboardInterrupt
+
+
+def main():
+    options = arguments()
+    teller = Teller()
+    for ending in ENDINGS:
+        signal.signal(ending, interrupt)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        options.out = options.out.resolve()
+        programs = Programs(options.bin_dir, options.out)
+        with tempfile.TemporaryDirectory(prefix="hyperserve-demo-") as folder:
+            try:
+                perform(teller, options, programs, pathlib.Path(folder))
+            finally:
+                for ending in ENDINGS:  # a second Ctrl-C must not leave anything behind
+                    signal.signal(ending, signal.SIG_IGN)
+                programs.stop_all()
+    except Failure as failure:
+        print(f"\ndemo: failed after {teller.seconds():.0f} s: {failure}", file=sys.stderr)
+        log = options.out / "daemon.log"
+        if log.exists():
+            print(f"\nthe end of {log}:\n{tail(log)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; everything it started has ended", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

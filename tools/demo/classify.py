@@ -1,0 +1,46 @@
+"""Act 1: real images under several plans, beside a tight reference."""
+
+from demo import judge, text
+from demo.programs import Failure
+
+MODEL = "fashion"
+IMAGES = 1000
+REFERENCE = "dopri5:1e-6"
+PLANS = ("euler:1", "euler:2", "euler:4", "midpoint:1", "midpoint:2", "rk4:1", "hyper_euler:1", "hyper_euler:2",
+         "hyper_euler:4", "dopri5:1e-3")
+IMAGE_FILE, LABEL_FILE = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+
+
+def find(data_dir, name):
+    for candidate in (data_dir / name, data_dir / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise Failure(f"{data_dir} holds neither {name} nor {name}.gz: it is no folder of Fashion-MNIST")
+
+
+def claimed(daemon, model, plans):
+    """Those plans that the model's corrections cover: all classical ones, and hypersolved ones at claimed K."""
+    corrections = {c["method"]: c["steps"] for c in daemon.ask("models", model)["corrections"] if not c["problem"]}
+    return [plan for plan in plans if not judge.hypersolved(plan)
+            or judge.steps_of(plan) in corrections.get(plan[len("hyper_"):].split(":")[0], [])]
+
+
+def play(teller, daemon, data_dir):
+    images, labels = find(data_dir, IMAGE_FILE), find(data_dir, LABEL_FILE)
+    plans = claimed(daemon, MODEL, PLANS)
+    if not any(map(judge.hypersolved, plans)):
+        raise Failure(f"no correction of {MODEL} is served: `hyperserve-client models` says why")
+    with teller.waiting(f"{IMAGES} images under {len(plans) + 1} plans"):
+        comparison = daemon.ask("compare", images, f"--model={MODEL}", f"--limit={IMAGES}", f"--labels={labels}",
+                                f"--reference={REFERENCE}", f"--plans={' '.join(plans)}")
+    measured = comparison["plans"]
+    teller.table(
+        ["plan", "agree %", "accuracy %", "error", "NFE", "g", "MACs", "ms/image"],
+        [[p["plan"], text.percent(p["agreement"]), text.percent(p["accuracy"]), text.number(p["error_mean"]),
+          text.whole(p["nfe"]), text.whole(p["correction_evaluations"]), text.macs(p["macs"]),
+          text.milliseconds(p["seconds_per_row_p50"])] for p in measured])
+    teller.say(f"  agree: same label as {REFERENCE}; error: mean |z - z_ref| / |z_ref| of z(1); NFE and g: evaluations of\n"
+               "  the field and of the correction, MACs of everything, time of the solver alone; all per image.")
+    for sentence in judge.verdicts(measured):
+        teller.say(f"  - {sentence}.")
+    return comparison

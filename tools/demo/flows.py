@@ -1,0 +1,70 @@
+"""Act 2: the same noise under three methods, as numbers and as pictures."""
+
+import csv
+import math
+
+from demo import classify, judge, pictures, text
+
+MODELS = ("pinwheel", "rings")
+ROWS = 20000
+SEED = 7
+REFERENCE = "dopri5:1e-6"
+PLANS = ("heun:1", "hyper_heun:1", "heun:2", "hyper_heun:2", "rk4:1")
+PANELS = ("heun:1", "hyper_heun:1")  # at equal evaluations of the field, beside the reference
+
+
+def read_points(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        next(rows)
+        return [(float(x), float(y)) for x, y in rows]
+
+
+def mean_distance(points, reference):
+    return math.fsum(math.dist(p, q) for p, q in zip(points, reference, strict=True)) / len(points)
+
+
+def sample(daemon, model, plan, folder):
+    """What the daemon says of the solve, and the file of points."""
+    path = folder / f"{model}-{plan.replace(':', '-')}.csv"
+    info = daemon.ask("sample", f"--model={model}", f"--plan={plan}", f"--rows={ROWS}", f"--seed={SEED}", f"--out={path}")
+    return info, path
+
+
+def mean(value):
+    """Per-row counts come as one number where all rows have the same."""
+    return math.fsum(value) / len(value) if isinstance(value, list) else value
+
+
+def measure(daemon, model, folder):
+    plans = [REFERENCE, *classify.claimed(daemon, model, PLANS)]
+    lines, reference = [], None
+    for plan in plans:
+        info, path = sample(daemon, model, plan, folder)
+        points = read_points(path)
+        reference = reference or points
+        lines.append({"model": model, "plan": plan, "nfe": mean(info["nfe"]), "points": path, "device": info["device"],
+                      "correction_evaluations": mean(info["correction_evaluations"]), "macs": mean(info["macs"]),
+                      "error_mean": mean_distance(points, reference), "seconds": info["solve_seconds"]})
+    return lines
+
+
+def play(teller, daemon, folder, out):
+    everything = []
+    for model in MODELS:
+        with teller.waiting(f"{ROWS} samples of {model} under each plan"):
+            lines = measure(daemon, model, folder)
+        everything += lines
+    teller.table(["flow", "plan", "mean distance", "NFE", "g", "MACs", "solve s"],
+                 [[p["model"], p["plan"], text.number(p["error_mean"]), text.whole(p["nfe"]),
+                   text.whole(p["correction_evaluations"]), text.macs(p["macs"]), text.number(p["seconds"])]
+                  for p in everything])
+    teller.say(f"  mean distance: of a point to the {REFERENCE} point of the same noise; {ROWS} points each; NFE, g and MACs\n"
+               f"  per point. heun:K and hyper_heun:K evaluate the field equally often; g comes on top and is in MACs.")
+    for model in MODELS:
+        mine = [p for p in everything if p["model"] == model]
+        for sentence in judge.verdicts(mine):
+            teller.say(f"  - {model}: {sentence}.")
+        shown = [p for p in mine if p["plan"] in (REFERENCE, *PANELS)]
+        teller.say(f"  {pictures.draw_panels(out / f'{model}.png', shown)}")
+    return [{key: value for key, value in p.items() if key != "points"} for p in everything]

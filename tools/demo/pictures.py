@@ -1,0 +1,64 @@
+"""Pictures by gnuplot; where it is not installed, a line that says which picture was skipped."""
+
+import shutil
+import subprocess
+
+from demo import text
+from demo.programs import Failure
+
+INK = "#1f3a93"
+STYLE = """
+set terminal pngcairo size {width},{height} background '#ffffff' font 'Sans,13' noenhanced
+set output '{path}'
+set datafile separator ','
+set border linecolor rgb '#808080'
+set tics textcolor rgb '#606060'
+"""
+
+
+def gnuplot(path, script):
+    """Where the picture is, or why there is none."""
+    program = shutil.which("gnuplot")
+    if program is None:
+        return f"skipped {path.name}: gnuplot is not installed"
+    done = subprocess.run([program], input=script, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0 or not path.is_file():
+        raise Failure(f"gnuplot drew no {path}:\n{done.stderr[-2000:]}")
+    return f"picture: {path}"
+
+
+def caption(line):
+    cost = f"{text.whole(line['nfe'])} NFE"
+    if line["correction_evaluations"]:
+        cost += f" + {text.whole(line['correction_evaluations'])} g"
+    if line["error_mean"]:
+        return f"{line['plan']}   {cost}, mean distance {text.number(line['error_mean'])}"
+    return f"{line['plan']}   {cost}, the reference"
+
+
+def draw_panels(path, lines):
+    """Scatter pictures side by side, the same ranges in each: those of the first one's points."""
+    script = STYLE.format(path=path, width=560 * len(lines), height=600)
+    script += f"stats '{lines[0]['points']}' using 1:2 skip 1 nooutput name 'R'\n"
+    script += "m = 0.12 * (R_max_x - R_min_x > R_max_y - R_min_y ? R_max_x - R_min_x : R_max_y - R_min_y)\n"
+    script += "set xrange [R_min_x - m:R_max_x + m]\nset yrange [R_min_y - m:R_max_y + m]\nset size ratio -1\nunset key\n"
+    script += f"set multiplot layout 1,{len(lines)}\n"
+    for line in lines:
+        script += f"set title '{caption(line)}'\n"
+        script += f"plot '{line['points']}' skip 1 using 1:2 with points pointtype 7 pointsize 0.22 linecolor rgb '#b8{INK[1:]}'\n"
+    return gnuplot(path, script + "unset multiplot\n")
+
+
+def draw_latencies(path, requests_csv, marks, title):
+    """One dot a request, coloured by generation, over time; `marks`: [(label, seconds)] as vertical lines."""
+    script = STYLE.format(path=path, width=1400, height=520)
+    script += f"set title '{title}'\nset xlabel 'seconds'\nset ylabel 'ms a request'\nset logscale y\nset grid\n"
+    script += "set key top right\n"
+    for i, (label, at) in enumerate(marks):
+        script += f"set arrow from {at:.3f}, graph 0 to {at:.3f}, graph 1 nohead linecolor rgb '#c0392b' dashtype 2\n"
+        script += f"set label '{label}' at {at:.3f}, graph {0.95 - 0.05 * (i % 2):.2f} offset 0.4,0 textcolor rgb '#c0392b'\n"
+    plots = []
+    for (generation, file), ink in zip(sorted(requests_csv.items()), ("7f8c8d", INK[1:], "27ae60")):
+        plots.append(f"'{file}' using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '#a0{ink}' notitle")
+        plots.append(f"keyentry with points pointtype 7 linecolor rgb '#{ink}' title 'generation {generation}'")
+    return gnuplot(path, script + "plot " + ", ".join(plots) + "\n")
