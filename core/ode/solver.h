@@ -13,7 +13,6 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -21,6 +20,7 @@
 
 #include "core/ode/controller.h"
 #include "core/ode/dense.h"
+#include "core/ode/masked.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
@@ -212,7 +212,7 @@ void BatchSolver<Space>::FixedStep() {
   }
   EndSlope(move);
   Save(move);
-  z_ = space_->Where(move.accepted, move.z_next, z_);
+  z_ = Choose(*space_, move.accepted, std::move(move.z_next), z_);
   ++step_;
   for (size_t i = 0; i < rows; ++i) {
     if (!move.accepted[i]) continue;
@@ -239,7 +239,7 @@ void BatchSolver<Space>::ControlledStep() {
   Judge(move);
   EndSlope(move);
   Save(move);
-  z_ = space_->Where(move.accepted, move.z_next, z_);
+  z_ = Choose(*space_, move.accepted, std::move(move.z_next), z_);
   for (size_t i = 0; i < rows; ++i) {
     Row& row = rows_[i];
     if (move.accepted[i]) row.s = move.s_next[i];
@@ -299,8 +299,9 @@ void BatchSolver<Space>::EndSlope(Move& move) {
   }
   if (!needed) return;
   State slope = known ? move.slopes.back() : space_->Field(move.s_next, move.z_next);
-  first_slope_ =
-      control() == nullptr ? std::move(slope) : space_->Where(move.accepted, slope, *first_slope_);
+  first_slope_ = control() == nullptr
+                     ? std::move(slope)
+                     : Choose(*space_, move.accepted, std::move(slope), *first_slope_);
   if (control() == nullptr || known) return;
   const std::vector<bool> finite = space_->Finite(*first_slope_);
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -328,10 +329,8 @@ void BatchSolver<Space>::Save(const Move& move) {
       theta[i] = inside[i] ? std::clamp((depth - move.s[i]) / move.eps[i], 0.0, 1.0) : 0.0;
       row.next_save += 1;
     }
-    if (std::count(at_end.begin(), at_end.end(), true) > 0) {
-      StoreSaved(k, move.z_next, at_end);
-    }
-    if (std::count(inside.begin(), inside.end(), true) == 0) continue;
+    if (Any(at_end)) StoreSaved(k, move.z_next, at_end);
+    if (!Any(inside)) continue;
     if (slopes.empty()) {
       slopes = move.slopes;
       // The last stage of a method that is first same as last is the slope at the end.
@@ -359,19 +358,9 @@ void BatchSolver<Space>::StoreSaved(size_t k, const State& source, const std::ve
 // Writes the masked active rows into a state of all rows.
 template <StateSpace Space>
 void BatchSolver<Space>::Store(State& target, const State& source, const std::vector<bool>& mask) {
-  const size_t all = result_.status.size();
-  if (static_cast<size_t>(std::count(mask.begin(), mask.end(), true)) == all) {
-    target = source;
-    return;
-  }
-  std::vector<int64_t> from(all, 0);
-  std::vector<bool> written(all, false);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const size_t index = static_cast<size_t>(rows_[i].index);
-    from[index] = static_cast<int64_t>(i);
-    written[index] = mask[i];
-  }
-  target = space_->Where(written, space_->Gather(source, from), target);
+  std::vector<int64_t> indices;
+  for (const Row& row : rows_) indices.push_back(row.index);
+  Scatter(*space_, source, indices, mask, target);
 }
 
 // Takes the rows that have ended out of the batch and into the result.
