@@ -1,0 +1,96 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_replace.h"
+#include "server/registry/registry.h"
+#include "tests/testing/model_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CheckTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(fixture::WriteTinyRepository(root()).ok()); }
+  const std::string& root() const { return temporary_.path(); }
+  void Write(const std::string& path, const std::string& bytes) {
+    std::ofstream(root() + "/" + path, std::ios::binary) << bytes;
+  }
+
+  const TemporaryFolder temporary_;
+  const fixture::LinearModel flow_ = fixture::TinyFlow();
+};
+
+TEST_F(CheckTest, FindsNothingInWhatFits) {
+  EXPECT_THAT(CheckModelFolder(root()), IsEmpty());
+  EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow"), IsEmpty());
+  EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow/"), IsEmpty());
+}
+
+TEST_F(CheckTest, SaysWhereThereIsNoModel) {
+  EXPECT_THAT(CheckModelFolder(root() + "/nowhere"), ElementsAre(HasSubstr("nowhere")));
+  fs::create_directories(root() + "/empty");
+  EXPECT_THAT(CheckModelFolder(root() + "/empty"), ElementsAre(HasSubstr("holds no model.json")));
+}
+
+TEST_F(CheckTest, NamesEveryTensorThatDoesNotFit) {
+  Write("tiny_flow/weights.safetensors",
+        fixture::SafetensorsOf({{"field.0.weight", {1, 2}, {1, 2}}, {"field.2.weight", {1}, {1}}}));
+  EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow"),
+              ElementsAre(AllOf(HasSubstr("tiny_flow/weights.safetensors: "),
+                                HasSubstr("'field.0.weight' has shape [1, 2], wanted [2, 2]")),
+                          HasSubstr("'field.2.weight' [1] is not one that the spec expects"),
+                          HasSubstr("'field.1.weight' [2, 2] is missing")));
+}
+
+TEST_F(CheckTest, NamesUnreadableParts) {
+  Write("tiny_flow/model.json", "{\"format\": 1, \"kind\": \"oracle\"}");
+  EXPECT_THAT(CheckModelFolder(root()), ElementsAre(HasSubstr("tiny_flow/model.json: ")));
+  fs::remove(root() + "/tiny_flow/weights.safetensors");
+  EXPECT_THAT(CheckModelFolder(root()), ElementsAre(HasSubstr("weights.safetensors")));
+}
+
+TEST_F(CheckTest, NamesWhatBelongsToAnotherBase) {
+  Write("tiny_flow/model.json", flow_.model_json + "\n");
+  EXPECT_THAT(CheckModelFolder(root()),
+              ElementsAre(HasSubstr("tiny_flow/calibration.json: measured on base "),
+                          AllOf(HasSubstr("heun/1"), HasSubstr("base_digest"))));
+}
+
+TEST_F(CheckTest, LooksThroughHypersolvers) {
+  const std::string heun = root() + "/tiny_flow/hypersolvers/heun";
+  fs::create_directories(root() + "/tiny_flow/hypersolvers/leapfrog");
+  ASSERT_TRUE(WriteActive(heun, 4).ok());
+  GenerationFiles files = fixture::TinyCorrection(flow_, fixture::DefaultCorrection(flow_));
+  files["probe.safetensors"] = fixture::SafetensorsOf({{"x", {3, 2}, std::vector<double>(6, 1)}});
+  ASSERT_EQ(WriteGeneration(heun, files).value(), 5);
+  files["weights.safetensors"] = fixture::SafetensorsOf({{"net.0.weight", {1}, {0}}});
+  ASSERT_EQ(WriteGeneration(heun, files).value(), 6);
+  std::ofstream(heun + "/1/weights.safetensors", std::ios::app) << "x";
+  EXPECT_THAT(
+      CheckModelFolder(root()),
+      ElementsAre(HasSubstr("leapfrog"),
+                  HasSubstr("heun/ACTIVE: says generation 4, which is not there"),
+                  AllOf(HasSubstr("heun/1"), HasSubstr("MANIFEST.json says")),
+                  AllOf(HasSubstr("heun/5"), HasSubstr("probe.safetensors"), HasSubstr("[3, 2]")),
+                  AllOf(HasSubstr("heun/6/weights.safetensors"), HasSubstr("wanted [2, 5]"))));
+  // What the gate refused is never served; ACTIVE must not say so.
+  ASSERT_TRUE(WriteVerdicts(heun, {{1, {.reason = "damaged"}},
+                                   {5, {.reason = "small probe"}},
+                                   {6, {.reason = "wrong shape"}}})
+                  .ok());
+  ASSERT_TRUE(WriteActive(heun, 6).ok());
+  EXPECT_THAT(CheckModelFolder(root()),
+              ElementsAre(HasSubstr("leapfrog"), HasSubstr("which was refused: wrong shape")));
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,109 @@
+// The pure decisions: the gate's, and which generations are tried.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/registry/registry.h"
+#include "server/registry/shelf.h"
+
+namespace hyperserve {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct GateCase {
+  const char* name;
+  std::vector<GateMeasurement> measurements;
+  bool passes;
+  const char* reason;
+};
+
+GateMeasurement At(int steps, double candidate, double base,
+                   std::optional<double> active = std::nullopt) {
+  return {.steps = steps, .candidate_error = candidate, .active_error = active, .base_error = base};
+}
+
+TEST(DecideGateTest, Table) {
+  const GateCase cases[] = {
+      {"nothing measured", {}, false, "no number of steps"},
+      {"first, better than base",
+       {At(1, 0.1, 0.2)},
+       true,
+       "K = 1: error 0.1, classical method 0.2"},
+      {"as bad as base",
+       {At(1, 0.2, 0.2)},
+       false,
+       "K = 1: error 0.2, classical method 0.2 (does not beat"},
+      {"worse than base", {At(2, 0.3, 0.2)}, false, "K = 2: error 0.3"},
+      {"worse at one K only",
+       {At(1, 0.1, 0.2), At(2, 0.3, 0.2)},
+       false,
+       "K = 2: error 0.3, classical method 0.2 (does not beat"},
+      {"better than active", {At(1, 0.1, 0.2, 0.11)}, true, "active 0.11"},
+      {"within the margin", {At(1, 0.1019, 0.2, 0.1)}, true, "active 0.1"},
+      {"beyond the margin",
+       {At(1, 0.1021, 0.2, 0.1)},
+       false,
+       "more than 2 % worse than the active"},
+      {"active worse than base does not help",
+       {At(1, 0.25, 0.2, 0.3)},
+       false,
+       "does not beat the classical"},
+      {"both at rounding", {At(1, 3e-7, 0.2, 1e-7)}, true, ""},
+      {"above rounding", {At(1, 3e-6, 0.2, 1e-7)}, false, "worse than the active"},
+      {"not a number", {At(1, kNan, 0.2)}, false, "not finite"},
+      {"infinite", {At(1, kInfinity, kInfinity)}, false, "not finite"},
+      {"base diverges", {At(1, 0.5, kInfinity)}, true, ""},
+      {"active diverges", {At(1, 0.1, 0.2, kInfinity)}, true, ""},
+  };
+  for (const GateCase& c : cases) {
+    const Verdict verdict = DecideGate(c.measurements, 0.02);
+    EXPECT_EQ(verdict.passed, c.passes) << c.name << ": " << verdict.reason;
+    EXPECT_THAT(verdict.reason, HasSubstr(c.reason)) << c.name;
+  }
+}
+
+TEST(DecideGateTest, MarginIsTheCallers) {
+  const std::vector<GateMeasurement> measurements = {At(1, 0.109, 0.2, 0.1)};
+  EXPECT_FALSE(DecideGate(measurements, 0.0).passed);
+  EXPECT_TRUE(DecideGate(measurements, 0.1).passed);
+}
+
+const Verdict kPassed = {.passed = true, .reason = "won"};
+const Verdict kRefused = {.passed = false, .reason = "lost"};
+
+TEST(StartOrderTest, ActiveAloneWhereThereIsOne) {
+  EXPECT_THAT(StartOrder({.generations = {1, 2, 3}, .verdicts = {{3, kPassed}}, .active = 2}),
+              ElementsAre(2));
+  EXPECT_THAT(StartOrder({.generations = {1}, .active = 7}), ElementsAre(7));
+}
+
+TEST(StartOrderTest, WithoutActiveTheHighestThatWasNotRefused) {
+  EXPECT_THAT(StartOrder({.generations = {1, 2, 3, 4}, .verdicts = {{1, kPassed}, {3, kRefused}}}),
+              ElementsAre(4, 2, 1));
+  EXPECT_THAT(StartOrder({}), IsEmpty());
+}
+
+TEST(NextUntriedTest, LowestWithoutVerdict) {
+  EXPECT_EQ(NextUntried({.generations = {1, 2, 3, 4}, .verdicts = {{1, kPassed}, {2, kRefused}}}),
+            3);
+  EXPECT_EQ(NextUntried({.generations = {1}, .verdicts = {{1, kRefused}, {2, kPassed}}}),
+            std::nullopt);
+}
+
+TEST(PreviousOrderTest, PassedBelowActive) {
+  EXPECT_THAT(PreviousOrder({.generations = {1, 2, 3, 4, 5},
+                             .verdicts = {{1, kPassed}, {2, kRefused}, {3, kPassed}, {5, kPassed}},
+                             .active = 4}),
+              ElementsAre(3, 1));
+  EXPECT_THAT(PreviousOrder({.generations = {1}, .verdicts = {{1, kPassed}}}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hyperserve

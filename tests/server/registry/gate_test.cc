@@ -1,0 +1,145 @@
+// The gate's measurement on the real engine, against closed forms (tests/testing/model_fixture.h).
+#include "server/registry/gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/engine/engine.h"
+#include "server/registry/candidate.h"
+#include "tests/testing/model_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+using fixture::CorrectionOptions;
+using fixture::LinearModel;
+
+class GateTest : public ::testing::Test {
+ protected:
+  // The correction as it is read back from a folder, with its probe.
+  Candidate Correction(const LinearModel& fixture, const Model& model,
+                       const CorrectionOptions& options) {
+    const std::string folder = temporary_.path() + "/" + PrintMethod(options.method);
+    const auto number = WriteGeneration(folder, fixture::TinyCorrection(fixture, options));
+    EXPECT_TRUE(number.ok()) << number.status();
+    const auto candidate =
+        LoadCandidate(folder + "/" + std::to_string(*number), *number, options.method, model);
+    EXPECT_TRUE(candidate.ok()) << candidate.status();
+    return *candidate;
+  }
+  EngineGate Gate(std::function<bool()> cancelled = [] { return false; }) {
+    return EngineGate(*MakeReadableEngine("cpu"), std::move(cancelled));
+  }
+
+  const TemporaryFolder temporary_;
+};
+
+// One Euler or Heun step of z' = a z, in double: the truncated exponential.
+std::vector<double> ClassicalSteps(const LinearModel& model, double sign, int order, int steps,
+                                   std::vector<double> z) {
+  const int64_t n = model.dimension;
+  const double eps = sign / steps;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> term = z;
+    for (int k = 1; k <= order; ++k) {
+      std::vector<double> next(n, 0.0);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = 0; j < n; ++j) next[i] += eps / k * model.a[i * n + j] * term[j];
+      }
+      term = next;
+      for (int64_t i = 0; i < n; ++i) z[i] += term[i];
+    }
+  }
+  return z;
+}
+
+TEST_F(GateTest, BaseErrorIsTheClosedFormsInBothDirections) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  const HostTensor probe = fixture::TinyInputs(flow, 16);
+  EngineGate gate = Gate();
+  for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
+    CorrectionOptions options = fixture::DefaultCorrection(flow);
+    options.direction = direction;
+    const Candidate candidate = Correction(flow, *model, options);
+    const auto measured = gate.Measure({.model = model,
+                                        .candidate = candidate.generation->correction,
+                                        .probes = {candidate.probe}});
+    ASSERT_TRUE(measured.ok()) << measured.status();
+    ASSERT_EQ(measured->size(), 3u);
+    const double sign = direction == flow.direction ? 1.0 : -1.0;
+    for (const GateMeasurement& at : *measured) {
+      double expected = 0.0;
+      for (int row = 0; row < 16; ++row) {
+        const std::vector<double> z = {probe.as<float>()[2 * row], probe.as<float>()[2 * row + 1]};
+        const auto exact = fixture::ExactSolution(flow, direction, z, 1.0);
+        const auto heun = ClassicalSteps(flow, sign, 2, at.steps, z);
+        expected += std::hypot(heun[0] - exact[0], heun[1] - exact[1]) /
+                    std::hypot(exact[0], exact[1]) / 16;
+      }
+      EXPECT_NEAR(at.base_error, expected, 1e-5) << at.steps;
+      EXPECT_LT(at.candidate_error, 0.4 * at.base_error) << at.steps;
+      EXPECT_FALSE(at.active_error.has_value());
+    }
+    EXPECT_LT((*measured)[1].candidate_error, 2e-6);  // exact at K = 2
+  }
+}
+
+TEST_F(GateTest, ScaleHalvesTheErrorAtItsK) {
+  const LinearModel classifier = fixture::TinyClassifier();
+  const auto model = *Model::FromBytes(classifier.model_json, classifier.weights);
+  CorrectionOptions options;
+  options.scale = 0.5;
+  options.steps = {2};
+  const Candidate half = Correction(classifier, *model, options);
+  options.scale = 1.0;
+  const Candidate exact = Correction(classifier, *model, options);
+  options.scale = 0.0;
+  const Candidate zero = Correction(classifier, *model, options);
+  EngineGate gate = Gate();
+  const auto measured = *gate.Measure({.model = model,
+                                       .candidate = half.generation->correction,
+                                       .active = exact.generation->correction,
+                                       .probes = {half.probe}});
+  EXPECT_NEAR(measured[0].candidate_error / measured[0].base_error, 0.5, 0.05);
+  EXPECT_LT(*measured[0].active_error, 2e-6);
+  const auto nothing = *gate.Measure({.model = model,
+                                      .candidate = zero.generation->correction,
+                                      .active = exact.generation->correction,
+                                      .probes = {half.probe, half.probe}});
+  EXPECT_NEAR(nothing[0].candidate_error, nothing[0].base_error, 1e-7);
+  EXPECT_NEAR(nothing[0].base_error, measured[0].base_error, 1e-7);
+}
+
+TEST_F(GateTest, AnActiveThatWouldNotBeServedIsNoRival) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  CorrectionOptions options = fixture::DefaultCorrection(flow);
+  const Candidate candidate = Correction(flow, *model, options);
+  options.steps = {1, 2};
+  const Candidate narrow = Correction(flow, *model, options);
+  EngineGate gate = Gate();
+  const auto measured = *gate.Measure({.model = model,
+                                       .candidate = candidate.generation->correction,
+                                       .active = narrow.generation->correction,
+                                       .probes = {candidate.probe}});
+  EXPECT_TRUE(measured[0].active_error.has_value());
+  EXPECT_TRUE(measured[1].active_error.has_value());
+  EXPECT_FALSE(measured[2].active_error.has_value());  // K = 4 lies outside its range
+}
+
+TEST_F(GateTest, EndsWhereItIsCancelled) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  const Candidate candidate = Correction(flow, *model, fixture::DefaultCorrection(flow));
+  EngineGate gate = Gate([] { return true; });
+  const auto measured = gate.Measure(
+      {.model = model, .candidate = candidate.generation->correction, .probes = {candidate.probe}});
+  EXPECT_EQ(measured.status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace hyperserve
