@@ -45,7 +45,7 @@ enum class LogDensity {
   // beside the state (and under its error control). Classical plans only.
   kDivergence,
   // log|det| of the Jacobian of each discrete step, by tangents: the exact log-density of the
-  // discrete map. Fixed plans, classical or hypersolved.
+  // discrete map. Fixed plans, classical or hypersolved. Computed in double in every tier.
   kStepMap,
 };
 
@@ -84,8 +84,9 @@ struct BatchResult {
   HostTensor log_density;
   std::vector<int32_t> nfe;  // per row; rejected steps and the first-step estimate included
   std::vector<int32_t> correction_evaluations;  // per row
-  std::vector<int64_t> macs;  // per row: f, g, tangents; input and output maps included
-  int64_t bucket = 0;         // rows the batch was padded to (at its start)
+  // Per row: f, g, tangents (one pass each beside the value's), input and output maps included.
+  std::vector<int64_t> macs;
+  int64_t bucket = 0;  // rows the batch was padded to (at its start)
 };
 
 class Engine {

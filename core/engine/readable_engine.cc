@@ -79,9 +79,8 @@ class ReadableEngine final : public Engine {
     HS_RETURN_IF_ERROR(CheckRows(batch));
     return CatchExceptions("starting a batch", [&]() -> absl::Status {
       const EngineScope scope(stream_);
-      const at::ScalarType dtype = DtypeFor(batch.spec.tier);
       SolveSetup setup = SetUpSolve(batch.spec, CountRows(batch), device_);
-      at::Tensor z0 = ReadRows(batch, dtype, device_);
+      at::Tensor z0 = ReadRows(batch, SolveDtype(batch.spec), device_);
       if (batch.spec.entry == Entry::kInput) z0 = ApplyMap(batch.spec, "stem", z0);
       running_ = std::make_unique<Running>(batch.spec, std::move(setup), z0);
       return absl::OkStatus();
@@ -136,12 +135,14 @@ class ReadableEngine final : public Engine {
     for (const RowStatus status : solved.status) {
       converged.push_back(status == RowStatus::kConverged);
     }
-    result.state = HostTensorFrom(solved.state.z);
+    result.state = HostTensorFrom(solved.state.z.to(ResultDtype(spec)));
     std::vector<at::Tensor> saved;
     for (size_t k = 0; k < solved.saved.size(); ++k) {
       saved.push_back(Masked(solved.saved[k].z, solved.reached[k]));
     }
-    if (!saved.empty()) result.saved = HostTensorFrom(at::stack(saved, 1));
+    if (!saved.empty()) {
+      result.saved = HostTensorFrom(at::stack(saved, 1).to(ResultDtype(spec)));
+    }
     if (spec.want_outputs) {
       result.outputs = HostTensorFrom(Masked(ApplyMap(spec, "head", solved.state.z), converged));
     }

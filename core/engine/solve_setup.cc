@@ -74,7 +74,13 @@ bool RunsToData(const BatchSpec& spec) {
   return direction == Direction::kNoiseToData;
 }
 
-at::ScalarType DtypeFor(Tier tier) { return tier == Tier::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType ResultDtype(const BatchSpec& spec) {
+  return spec.tier == Tier::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType SolveDtype(const BatchSpec& spec) {
+  return spec.log_density == LogDensity::kStepMap ? at::kDouble : ResultDtype(spec);
+}
 
 absl::Status CheckSolve(const BatchSpec& spec) {
   if (spec.model == nullptr) return absl::InvalidArgumentError("a batch without a model");
@@ -107,7 +113,7 @@ RowPadding PaddingOf(const std::vector<std::pair<const LayerList*, Shape>>& nets
 
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
   const ModelSpec& model = spec.model->spec();
-  const at::ScalarType dtype = DtypeFor(spec.tier);
+  const at::ScalarType dtype = SolveDtype(spec);
   TensorSpace::Options space{.field = spec.model->weights().Get("field", device, dtype),
                              .log_density = spec.log_density};
   std::vector<std::pair<const LayerList*, Shape>> nets = {

@@ -37,6 +37,11 @@ RowPadding PaddingOf(const std::vector<std::pair<const LayerList*, Shape>>& nets
 // Does the solve end at data? The field's own direction decides where the spec says kForward.
 bool RunsToData(const BatchSpec& spec);
 
-at::ScalarType DtypeFor(Tier tier);
+// What the results are given in: F32, or F64 in tier double.
+at::ScalarType ResultDtype(const BatchSpec& spec);
+// What the solve computes in: the same, but F64 for every step map. Where a map nearly folds, its
+// determinant is a small difference of large numbers: in float32 a log-density of the golden
+// pinwheel is off by 3e-3 where |det| is 1e-3.
+at::ScalarType SolveDtype(const BatchSpec& spec);
 
 }  // namespace hyperserve

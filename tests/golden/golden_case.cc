@@ -1,0 +1,163 @@
+#include "tests/golden/golden_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/model/repository.h"
+
+namespace hyperserve {
+namespace {
+
+using Tensors = std::map<std::string, TensorView, std::less<>>;
+
+Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out}}; }
+Layer Conv(int64_t in, int64_t out) {
+  return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
+}
+Layer Softplus() { return {ActivationLayer{ActivationKind::kSoftplus}}; }
+Layer Prelu() { return {PreluLayer{.slopes = 1}}; }
+
+// The tensors named <from>.<part> as <to>.<part>.
+void Rename(const SafetensorsFile& file, const std::string& from, const std::string& to,
+            Tensors& tensors) {
+  for (const auto& [name, view] : file.tensors()) {
+    if (name.rfind(from + ".", 0) == 0) tensors[to + name.substr(from.size())] = view;
+  }
+}
+
+struct Parts {
+  ModelSpec model;
+  HypersolverSpec correction;
+  Tensors model_tensors, correction_tensors;
+};
+
+Parts VisionParts(const SafetensorsFile& file) {
+  Parts parts;
+  parts.model = {.kind = ModelKind::kClassifier,
+                 .input = {.shape = {1, 28, 28}, .unit_range = true, .mean = {}, .deviation = {}},
+                 .stem = {{BatchNormLayer{.channels = 1}}, {AugmentLayer{.layers = {Conv(1, 31)}}}},
+                 .field = {Conv(32, 46), Softplus(), Conv(46, 46), Softplus(), Conv(46, 32)},
+                 .head = {{MeanPoolLayer{}}, Linear(32, 10)},
+                 .labels = {}};
+  parts.correction = {
+      .method = {.method = Method::kEuler},
+      .direction = Direction::kForward,
+      .eps = {0.1, 1.0},
+      .steps = {1, 2, 4},
+      .inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kStep},
+      .net = {Conv(65, 32), Prelu(), Conv(32, 32), Prelu(), Conv(32, 32)},
+      .base_digest = {},
+      .provenance = {}};
+  Rename(file, "model.bn", "stem.0", parts.model_tensors);
+  Rename(file, "model.aug", "stem.1.layers.0", parts.model_tensors);
+  Rename(file, "model.f", "field", parts.model_tensors);
+  Rename(file, "model.head", "head.1", parts.model_tensors);
+  Rename(file, "hyper.g", "net", parts.correction_tensors);
+  return parts;
+}
+
+Parts FlowParts(const SafetensorsFile& file) {
+  Parts parts;
+  parts.model = {.kind = ModelKind::kFlow,
+                 .direction = Direction::kDataToNoise,
+                 .input = {.shape = {2}, .unit_range = false, .mean = {}, .deviation = {}},
+                 .stem = {},
+                 .field = {Linear(2, 128), Softplus(), Linear(128, 128), Softplus(),
+                           Linear(128, 128), Softplus(), Linear(128, 2)},
+                 .head = {},
+                 .labels = {}};
+  parts.correction = {
+      .method = {.method = Method::kHeun},
+      .direction = Direction::kNoiseToData,
+      .eps = {1.0, 1.0},
+      .steps = {1},
+      .inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kStep},
+      .net = {Linear(5, 128), Prelu(), Linear(128, 2)},
+      .base_digest = {},
+      .provenance = {}};
+  for (int i = 0; i < 4; ++i) {  // model.l counts linear layers, our names count all
+    Rename(file, absl::StrCat("model.l.", i), absl::StrCat("field.", 2 * i), parts.model_tensors);
+  }
+  Rename(file, "hyper.g", "net", parts.correction_tensors);
+  return parts;
+}
+
+std::vector<double> Doubles(Dtype dtype, std::span<const std::byte> bytes) {
+  std::vector<double> numbers(bytes.size() / DtypeSize(dtype));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    float single = 0;
+    if (dtype == Dtype::kF32) {
+      std::memcpy(&single, bytes.data() + i * sizeof(single), sizeof(single));
+      numbers[i] = single;
+    } else {
+      std::memcpy(&numbers[i], bytes.data() + i * sizeof(double), sizeof(double));
+    }
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::string GoldenFolder() {
+  const char* chosen = std::getenv("HYPERSERVE_GOLDEN");
+  return chosen == nullptr ? HYPERSERVE_GOLDEN_DEFAULT : chosen;
+}
+
+absl::StatusOr<GoldenCase> LoadGoldenCase(const std::string& name) {
+  const std::string folder = absl::StrCat(GoldenFolder(), "/", name);
+  if (!std::filesystem::exists(folder)) return absl::NotFoundError(folder);
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile weights,
+                      SafetensorsFile::Open(folder + "/weights.safetensors"));
+  HS_ASSIGN_OR_RETURN(SafetensorsFile answers, SafetensorsFile::Open(folder + "/gold.safetensors"));
+  Parts parts = name == "vision_fashion" ? VisionParts(weights) : FlowParts(weights);
+  HS_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Model> model,
+      Model::FromBytes(PrintModelSpec(parts.model), SerializeSafetensors(parts.model_tensors)));
+  parts.correction.base_digest = model->base_digest();
+  HS_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Hypersolver> correction,
+      Hypersolver::FromBytes(PrintHypersolverSpec(parts.correction),
+                             SerializeSafetensors(parts.correction_tensors), *model));
+  return GoldenCase{std::move(model), std::move(correction), std::move(answers)};
+}
+
+std::vector<GoldenAnswer> FixedAnswers(const GoldenCase& golden, const std::string& prefix) {
+  std::vector<GoldenAnswer> answers;
+  for (const auto& [name, view] : golden.answers.tensors()) {
+    const size_t bar = name.rfind('_');
+    int steps = 0;
+    if (name.rfind(prefix, 0) != 0 || bar < prefix.size() ||
+        !absl::SimpleAtoi(name.substr(bar + 1), &steps)) {
+      continue;
+    }
+    const std::string method = name.substr(prefix.size(), bar - prefix.size());
+    const absl::StatusOr<Plan> plan = ParsePlan(absl::StrCat(method, ":", steps));
+    if (plan.ok() && plan->fixed() != nullptr) answers.push_back({name, *plan->fixed()});
+  }
+  return answers;
+}
+
+Difference Compare(const HostTensor& ours, const TensorView& answer) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (ours.shape != answer.shape) return {kInfinite, kInfinite};
+  const std::vector<double> a = Doubles(ours.dtype, ours.bytes);
+  const std::vector<double> b = Doubles(answer.dtype, answer.bytes);
+  Difference difference;
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return {kInfinite, kInfinite};
+    difference.absolute = std::max(difference.absolute, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(b[i]));
+  }
+  difference.relative = difference.absolute / largest;
+  return difference;
+}
+
+}  // namespace hyperserve

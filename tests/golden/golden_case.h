@@ -1,0 +1,43 @@
+// The golden cases of this folder as our own models: trained weights and float64 answers that
+// programs sharing no code with this project computed (README.md).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/io/safetensors.h"
+#include "core/model/model.h"
+
+namespace hyperserve {
+
+struct GoldenCase {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> correction;
+  SafetensorsFile answers;
+};
+
+// $HYPERSERVE_GOLDEN, or this folder as it was when the tests were built.
+std::string GoldenFolder();
+
+// "vision_fashion", "cnf_pinwheel", "cnf_rings". kNotFound where the folder lacks it.
+absl::StatusOr<GoldenCase> LoadGoldenCase(const std::string& name);
+
+// A tensor of the answers that names a plan: "logits_hyper_euler_4".
+struct GoldenAnswer {
+  std::string tensor;
+  FixedPlan plan;
+};
+// Those whose names begin with `prefix` and end with a plan.
+std::vector<GoldenAnswer> FixedAnswers(const GoldenCase& golden, const std::string& prefix);
+
+// The largest difference, and that over the largest absolute answer. Infinite where the shapes
+// differ or a number is not finite.
+struct Difference {
+  double absolute = 0;
+  double relative = 0;
+};
+Difference Compare(const HostTensor& ours, const TensorView& answer);
+
+}  // namespace hyperserve

@@ -1,0 +1,177 @@
+// The golden cases, to the agreement that README.md of this folder states, on every device and in
+// both tiers.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/engine/engine.h"
+#include "tests/golden/golden_case.h"
+
+namespace hyperserve {
+namespace {
+
+struct Agreement {
+  Tier tier;
+  double fixed;        // relative to the largest answer: fixed-step answers
+  double exact;        // the same: solutions by dopri5
+  double log_density;  // absolute
+  double tolerance;    // rtol = atol of dopri5
+  int64_t images;      // of 16, solved by dopri5: four take a CPU half a minute in float64
+};
+// In float64 every sum of a step is within some units of rounding of the answer; in float32 the
+// answers' 1e-7 grow through 300 additions a layer.
+constexpr Agreement kAgreements[] = {
+    {Tier::kDouble, 1e-12, 1e-11, 1e-9, 1e-13, 4},
+    {Tier::kExact, 2e-5, 2e-5, 1e-4, 1e-7, 16},
+};
+
+// The first rows of a tensor, borrowed or owned.
+template <class Tensor>
+Tensor FirstRows(Tensor tensor, int64_t rows) {
+  const size_t bytes = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
+  tensor.shape[0] = rows;
+  tensor.bytes = {tensor.bytes.begin(), tensor.bytes.begin() + static_cast<long>(bytes * rows)};
+  return tensor;
+}
+
+struct Setting {
+  std::string device;
+  Agreement agreement;
+};
+
+std::vector<Setting> Settings() {
+  std::vector<Setting> settings;
+  for (const DeviceInfo& device : ListDevices()) {
+    for (const Agreement& agreement : kAgreements) settings.push_back({device.name, agreement});
+  }
+  return settings;
+}
+
+class GoldenTest : public testing::TestWithParam<Setting> {
+ protected:
+  // False where the case is not there: the test is then skipped by name.
+  bool Load(const std::string& name) {
+    absl::StatusOr<GoldenCase> loaded = LoadGoldenCase(name);
+    if (absl::IsNotFound(loaded.status())) return false;
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    if (!loaded.ok()) return false;
+    golden_.emplace(*std::move(loaded));
+    absl::StatusOr<std::unique_ptr<Engine>> engine = MakeReadableEngine(GetParam().device);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    return true;
+  }
+
+  TensorView Answer(const std::string& name) { return golden_->answers.Find(name).value(); }
+
+  BatchSpec Spec() { return {.model = golden_->model, .tier = GetParam().agreement.tier}; }
+
+  BatchResult Run(BatchSpec spec, const TensorView& rows) {
+    const FixedPlan* fixed = std::get_if<FixedPlan>(&spec.plan);
+    if (fixed != nullptr && fixed->hypersolved) spec.correction = golden_->correction;
+    absl::StatusOr<BatchResult> result =
+        RunBatch(*engine_, {.spec = spec, .segments = {{.rows = rows.shape[0], .data = rows}}});
+    EXPECT_TRUE(result.ok()) << result.status();
+    for (const RowStatus status : result->status) EXPECT_EQ(status, RowStatus::kConverged);
+    return *std::move(result);
+  }
+
+  AdaptivePlan Dopri5() const {
+    const double tolerance = GetParam().agreement.tolerance;
+    return {.method = {.method = Method::kDopri5}, .rtol = tolerance, .atol = tolerance};
+  }
+
+  std::optional<GoldenCase> golden_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(GoldenTest, VisionLogits) {
+  if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
+  BatchSpec spec = Spec();
+  spec.want_outputs = true;
+  const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "logits_");
+  EXPECT_EQ(answers.size(), 11u);
+  for (const GoldenAnswer& answer : answers) {
+    spec.plan = answer.plan;
+    const BatchResult result = Run(spec, Answer("x_u8"));
+    EXPECT_LE(Compare(result.outputs, Answer(answer.tensor)).relative, GetParam().agreement.fixed)
+        << answer.tensor;
+  }
+}
+
+TEST_P(GoldenTest, VisionExact) {
+  if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
+  BatchSpec spec = Spec();
+  spec.want_outputs = true;
+  spec.plan = Dopri5();
+  spec.save_at = {0.0};
+  const int64_t rows = GetParam().agreement.images;
+  const BatchResult result = Run(spec, FirstRows(Answer("x_u8"), rows));
+  EXPECT_LE(Compare(result.outputs, FirstRows(Answer("logits_exact"), rows)).relative,
+            GetParam().agreement.exact);
+  EXPECT_LE(Compare(FirstRows(result.state, 2), Answer("z_exact")).relative,
+            GetParam().agreement.exact);
+  HostTensor start = FirstRows(result.saved, 2);
+  start.shape = {2, 32, 28, 28};  // one depth, s = 0
+  EXPECT_LE(Compare(start, Answer("z0")).relative, GetParam().agreement.fixed);
+}
+
+class GoldenFlowTest : public GoldenTest {
+ protected:
+  void CheckSamples(const std::string& name) {
+    if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
+    BatchSpec spec = Spec();
+    spec.entry = Entry::kState;
+    spec.direction = Direction::kNoiseToData;
+    const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "x_");
+    EXPECT_EQ(answers.size(), 6u);
+    for (const GoldenAnswer& answer : answers) {
+      spec.plan = answer.plan;
+      const BatchResult result = Run(spec, Answer("z"));
+      EXPECT_LE(Compare(result.state, Answer(answer.tensor)).relative, GetParam().agreement.fixed)
+          << answer.tensor;
+    }
+    spec.plan = Dopri5();
+    const BatchResult exact = Run(spec, Answer("z"));
+    EXPECT_LE(Compare(exact.state, Answer("x_exact")).relative, GetParam().agreement.exact);
+  }
+
+  void CheckLogDensities(const std::string& name) {
+    if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
+    BatchSpec spec = Spec();
+    spec.entry = Entry::kState;
+    spec.direction = Direction::kNoiseToData;
+    spec.log_density = LogDensity::kStepMap;
+    const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "log_density_");
+    EXPECT_EQ(answers.size(), 6u);
+    for (const GoldenAnswer& answer : answers) {
+      spec.plan = answer.plan;
+      const BatchResult result = Run(spec, Answer("z"));
+      EXPECT_LE(Compare(result.log_density, Answer(answer.tensor)).absolute,
+                GetParam().agreement.log_density)
+          << answer.tensor;
+    }
+    spec.direction = Direction::kDataToNoise;
+    spec.log_density = LogDensity::kDivergence;
+    spec.plan = Dopri5();
+    const BatchResult exact = Run(spec, Answer("density_x"));
+    EXPECT_LE(Compare(exact.log_density, Answer("density_log_prob")).absolute,
+              GetParam().agreement.log_density);
+  }
+};
+
+TEST_P(GoldenFlowTest, PinwheelSamples) { CheckSamples("cnf_pinwheel"); }
+TEST_P(GoldenFlowTest, PinwheelLogDensities) { CheckLogDensities("cnf_pinwheel"); }
+TEST_P(GoldenFlowTest, RingsSamples) { CheckSamples("cnf_rings"); }
+TEST_P(GoldenFlowTest, RingsLogDensities) { CheckLogDensities("cnf_rings"); }
+
+std::string SettingName(const testing::TestParamInfo<Setting>& info) {
+  std::string device = info.param.device;
+  std::replace(device.begin(), device.end(), ':', '_');
+  return absl::StrCat(device, "_", std::string(TierName(info.param.agreement.tier)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, GoldenTest, testing::ValuesIn(Settings()), SettingName);
+INSTANTIATE_TEST_SUITE_P(Devices, GoldenFlowTest, testing::ValuesIn(Settings()), SettingName);
+
+}  // namespace
+}  // namespace hyperserve
