@@ -24,19 +24,27 @@ using ExpectedShapes = std::map<std::string, Shape>;
 class Findings {
  public:
   void Add(const std::string& file, absl::string_view what) {
-    std::string line = absl::StrCat(file, ": ", what);
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    lines_.push_back(std::move(line));
+    AddLine(absl::StrCat(file, ": ", what));
   }
   // True where the status is OK.
   bool Check(const std::string& file, const absl::Status& status) {
     if (!status.ok()) Add(file, status.message());
     return status.ok();
   }
+  // The same for a status that names its file itself.
+  bool Check(const absl::Status& status) {
+    if (!status.ok()) AddLine(std::string(status.message()));
+    return status.ok();
+  }
   size_t size() const { return lines_.size(); }
   std::vector<std::string> Take() { return std::move(lines_); }
 
  private:
+  void AddLine(std::string line) {
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    lines_.push_back(std::move(line));
+  }
+
   std::vector<std::string> lines_;
 };
 
@@ -78,8 +86,8 @@ std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& find
   const std::string weights_path = folder + "/weights.safetensors";
   const absl::StatusOr<std::string> json = ReadFile(json_path, kModelJsonBytesMax);
   const absl::StatusOr<std::string> weights = ReadFile(weights_path, kModelWeightsBytesMax);
-  findings.Check(json_path, json.status());
-  findings.Check(weights_path, weights.status());
+  findings.Check(json.status());
+  findings.Check(weights.status());
   if (!json.ok() || !weights.ok()) return nullptr;
   const absl::StatusOr<ModelSpec> spec = ParseModelSpec(*json);
   if (!findings.Check(json_path, spec.status())) return nullptr;
@@ -93,7 +101,7 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
                      const Model& model, Findings& findings) {
   const size_t before = findings.size();
   const absl::StatusOr<GenerationFiles> files = ReadGeneration(folder);
-  if (!findings.Check(folder, files.status())) return;
+  if (!findings.Check(files.status())) return;
   const absl::StatusOr<HypersolverSpec> spec =
       ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
   if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
@@ -108,8 +116,8 @@ void CheckHypersolver(const std::string& folder, const MethodChoice& method, con
   const std::vector<int64_t> generations = ListGenerations(folder);
   const auto verdicts = ReadVerdicts(folder);
   const auto active = ReadActive(folder);
-  findings.Check(folder, verdicts.status());
-  findings.Check(folder, active.status());
+  findings.Check(verdicts.status());
+  findings.Check(active.status());
   if (active.ok() && active->has_value()) {
     const int64_t number = **active;
     if (!std::binary_search(generations.begin(), generations.end(), number)) {
@@ -171,7 +179,7 @@ std::vector<std::string> CheckModelFolder(const std::string& folder) {
     return findings.Take();
   }
   const absl::StatusOr<std::vector<std::string>> models = ListModelFolders(path);
-  if (!findings.Check(folder, models.status())) return findings.Take();
+  if (!findings.Check(models.status())) return findings.Take();
   if (models->empty()) findings.Add(folder, "holds no model.json, and no folder in it does");
   for (const std::string& model : *models) CheckModel(model, findings);
   return findings.Take();
