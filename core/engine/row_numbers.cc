@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numbers>
 #include <span>
 
@@ -10,6 +11,8 @@
 
 namespace hyperserve {
 namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 template <class Number>
 PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
@@ -22,10 +25,11 @@ PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at:
   PerRow squares(static_cast<size_t>(rows), 0.0);
   for (double& sum : squares) {
     for (int64_t i = 0; i < elements; ++i) {
-      const double size =
-          std::max(std::abs(static_cast<double>(*pa++)), std::abs(static_cast<double>(*pb++)));
-      const double scaled = static_cast<double>(*pe++) / (atol + rtol * size);
-      sum += scaled * scaled;
+      const double from = std::abs(static_cast<double>(*pa++));
+      const double to = std::abs(static_cast<double>(*pb++));
+      const double scaled = static_cast<double>(*pe++) / (atol + rtol * std::max(from, to));
+      // A state that is infinite would make any error look small.
+      sum += std::isfinite(from + to) ? scaled * scaled : kNaN;
     }
   }
   return squares;

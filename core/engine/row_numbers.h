@@ -10,8 +10,8 @@
 
 namespace hyperserve {
 
-// sum_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2 over the row, in double. [B, ...] of one dtype
-// (F32 or F64) and device.
+// sum_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2 over the row, in double; not finite where a
+// number of the row is not. [B, ...] of one dtype (F32 or F64) and device.
 PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                        double rtol, double atol);
 
