@@ -122,9 +122,11 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
 
 TEST_F(SwapTest, WaitingCandidatesAreBoundedAndAnsweredAtTheEnd) {
   std::promise<void> entered, leave;
+  std::shared_future<void> may_leave = leave.get_future().share();
+  std::once_flag first;
   Open({.publish_queue_limit = 2, .measure = [&](const GateInput& input) {
-          entered.set_value();
-          leave.get_future().wait();
+          std::call_once(first, [&] { entered.set_value(); });
+          may_leave.wait();
           return Passes(input);
         }});
   std::mutex mutex;
