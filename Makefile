@@ -16,7 +16,7 @@ build: setup ## set up and build everything into build/release
 	@tools/build.sh release
 
 demo: build ## the whole story on real data
-	@$(env) tools/demo.sh build/release/bin $(fashion_mnist)
+	@$(env) tools/demo.py build/release/bin $(fashion_mnist) --device $$run_device
 
 test: build ## build and run all tests
 	@$(env) ctest --test-dir build/release --output-on-failure -j $$jobs

@@ -33,6 +33,9 @@ cuda_mode=OFF
 if [ -n "$nvcc" ]; then cuda_mode=COMPILE; fi
 if [ $device = cuda ] && [ -n "$nvcc" ] && [ -e "$libtorch/lib/libtorch_cuda.so" ]; then cuda_mode=ON; fi
 
+run_device=cpu
+if [ $cuda_mode = ON ]; then run_device=cuda:0; fi
+
 cmake_arguments=(-DLIBTORCH="$libtorch" -DHYPERSERVE_CUDA=$cuda_mode)
 if [ -n "$nvcc" ]; then
   cmake_arguments+=(-DCMAKE_CUDA_COMPILER="$nvcc" -DCUDAToolkit_ROOT="${nvcc%/bin/nvcc}")

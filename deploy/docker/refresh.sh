@@ -1,0 +1,6 @@
+#!/bin/sh
+# The trainer's job: fits a new correction for a model of the repository and hands it to the daemon, whose gate decides.
+#   refresh.sh RECIPE MODEL ADMIN_ADDRESS
+set -eu
+generation=$(hyperserve-train hypersolver --recipe="$1" --models=/models --out=/scratch | tee /dev/stderr | tail -n 1)
+hyperserve-train publish "$generation" --model="$2" --to="$3"

@@ -1,0 +1,118 @@
+"""What can be known of deploy/ and docker-compose.yml without a Docker engine: every name in them names something."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "deploy/docker/Dockerfile"
+PROMETHEUS = ROOT / "deploy/prometheus/prometheus.yml"
+FLAG = re.compile(r"--(\w+)")
+
+
+@functools.cache
+def flags_of(program):
+    """The flags that a program knows, by its own help."""
+    out = subprocess.run([pathlib.Path(os.environ["BIN_DIR"]) / program, "--helpfull"], capture_output=True, text=True)
+    return set(re.findall(r"^\s+--(\w+) \(", out.stdout, re.M))
+
+
+def compose():
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def instructions():
+    """(name, arguments) of the Dockerfile's lines, continuations joined."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.M).replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+
+
+class ComposeTest(unittest.TestCase):
+    def test_services_name_what_is_there(self):
+        document = compose()
+        services = document["services"]
+        built = {s["image"] for s in services.values() if "build" in s}
+        for name, service in services.items():
+            with self.subTest(name):
+                if "build" in service:
+                    self.assertTrue((ROOT / service["build"]["context"] / service["build"]["dockerfile"]).is_file())
+                elif service["image"] not in built:
+                    self.assertRegex(service["image"], r":v?\d", "pinned")
+                for other in service.get("depends_on", {}):
+                    self.assertIn(other, services)
+                for volume in service.get("volumes", []):
+                    source = volume.split(":")[0]
+                    if source.startswith("."):
+                        self.assertTrue((ROOT / source).exists(), source)
+                    else:
+                        self.assertIn(source, document["volumes"])
+
+    def test_ports_are_published_on_loopback_and_never_admin(self):
+        for name, service in compose()["services"].items():
+            for port in service.get("ports", []):
+                self.assertRegex(port, r"^127\.0\.0\.1:", name)
+                self.assertFalse(port.endswith(":8501"), "Admin")
+
+    def test_trainer_reads_a_recipe_that_ships(self):
+        trainer = compose()["services"]["trainer"]
+        recipe, model, admin = trainer["command"]
+        self.assertTrue((ROOT / "training/recipes" / pathlib.PurePath(recipe).name).is_file(), recipe)
+        self.assertTrue((ROOT / "models" / model).is_dir(), model)
+        self.assertEqual(admin, "daemon:8501")
+
+
+class DockerfileTest(unittest.TestCase):
+    def test_copies_what_is_there(self):
+        for name, arguments in instructions():
+            if name == "COPY" and not arguments.startswith("--from"):
+                for source in arguments.split()[:-1]:
+                    self.assertTrue((ROOT / source).exists(), source)
+
+    def test_runs_as_a_user_with_a_health_check(self):
+        names = [name for name, _ in instructions()]
+        last_stage = names[len(names) - names[::-1].index("FROM"):]
+        for wanted in ("USER", "HEALTHCHECK", "ENTRYPOINT", "CMD"):
+            self.assertIn(wanted, last_stage)
+
+    @unittest.skipUnless("BIN_DIR" in os.environ, "the programs are not built in this configuration")
+    def test_flags_are_those_of_the_programs(self):
+        lines = dict(instructions())
+        health = json.loads(lines["HEALTHCHECK"].split("CMD")[1])
+        refresh = (ROOT / "deploy/docker/refresh.sh").read_text()
+        daemon = json.loads(lines["CMD"]) + compose()["services"]["daemon"]["command"]
+        for program, words in {"hyperserve": daemon, "hyperserve-client": health,
+                               "hyperserve-train": [refresh]}.items():
+            used = set(FLAG.findall(" ".join(words)))
+            self.assertTrue(used)
+            self.assertLessEqual(used, flags_of(program), program)
+
+
+class PrometheusTest(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("promtool"), "promtool is not in PATH")
+    def test_promtool_reads_it(self):
+        run = subprocess.run(["promtool", "check", "config", PROMETHEUS], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def test_scrapes_the_daemon_where_it_serves_metrics(self):
+        jobs = yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]
+        self.assertEqual(jobs[0]["static_configs"][0]["targets"], ["daemon:8502"])
+        self.assertIn("--http_address=0.0.0.0:8502", compose()["services"]["daemon"]["command"])
+
+    def test_alerts_use_metrics_that_exist(self):
+        families = set(re.findall(r'"((?:hyperserve|process)_\w+)"', (ROOT / "server/metrics/families.h").read_text()))
+        self.assertGreater(len(families), 20)
+        for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]:
+            for rule in group["rules"]:
+                for metric in re.findall(r"hyperserve_\w+", rule["expr"]):
+                    self.assertIn(re.sub(r"_(count|sum|bucket)$", "", metric), families)
+
+
+if __name__ == "__main__":
+    unittest.main()
