@@ -1,0 +1,189 @@
+#include "training/commands.h"
+
+#include <ATen/Parallel.h>
+
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/engine/device.h"
+#include "core/io/file.h"
+#include "training/calibrate.h"
+#include "training/fit_hypersolver.h"
+#include "training/fit_model.h"
+#include "training/picture.h"
+#include "training/progress.h"
+
+namespace hyperserve {
+namespace {
+
+struct Run {
+  Recipe recipe;
+  std::string model_folder;
+  at::Device device = at::kCPU;
+  std::unique_ptr<Engine> engine;
+  Progress clock{"", 0};  // how long the command has taken
+};
+
+absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
+  if (options.recipe.empty() || options.models.empty()) {
+    return absl::InvalidArgumentError("--recipe and --models are needed");
+  }
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(options.threads > 0 ? options.threads : cores);
+  auto run = std::make_unique<Run>();
+  HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
+  if (options.iterations > 0) {
+    if (run->recipe.has_fit()) {
+      run->recipe.mutable_fit()->mutable_optimiser()->set_iterations(options.iterations);
+    }
+    if (run->recipe.has_hypersolver()) {
+      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
+    }
+  }
+  run->model_folder = options.models + "/" + run->recipe.name();
+  HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
+  HS_ASSIGN_OR_RETURN(run->engine, MakeReadableEngine(options.device));
+  return run;
+}
+
+// How good the model is: accuracy on the test images, or mean log-density of fresh points.
+absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const Model>& model,
+                                    const std::string& data_folder) {
+  const ModelSpec& spec = model->spec();
+  const bool flow = spec.kind == ModelKind::kFlow;
+  HS_ASSIGN_OR_RETURN(const Plan reference, ParsePlan(run.recipe.calibrate().reference()));
+  Solve solve{.model = model,
+              .correction = nullptr,
+              .plan = reference,
+              .direction = flow ? Direction::kDataToNoise : Direction::kForward,
+              .log_density = flow ? LogDensity::kDivergence : LogDensity::kNone,
+              .batch = run.recipe.calibrate().batch()};
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(run.recipe, spec, solve.direction, data_folder));
+  HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
+  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.engine, solve, rows));
+  const std::string solved = absl::StrFormat("under %s, %.1f evaluations a row (%d held-out rows)",
+                                             PrintPlan(reference), solution.nfe, rows.count());
+  if (flow) {
+    double sum = 0;
+    for (const double value : solution.log_density.as<double>()) sum += value;
+    return absl::StrFormat("mean log-density %.4f %s", sum / rows.count(), solved);
+  }
+  HS_ASSIGN_OR_RETURN(LabelledImages test,
+                      LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
+  test.labels.resize(rows.count());
+  return absl::StrFormat("accuracy %.4f %s", Accuracy(solution.outputs, test.labels), solved);
+}
+
+absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, const Model& model) {
+  const auto json = ReadFile(run.model_folder + "/calibration.json", kCalibrationBytesMax);
+  if (absl::IsNotFound(json.status())) return std::vector<PlanCalibration>();
+  if (!json.ok()) return json.status();
+  HS_ASSIGN_OR_RETURN(const Calibration calibration, ParseCalibration(*json));
+  if (calibration.base_digest != model.base_digest()) return std::vector<PlanCalibration>();
+  return calibration.plans;
+}
+
+// The plans of the generation that is served, or of the newest, measured on the same rows.
+absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
+    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder) {
+  std::vector<PlanCalibration> plans;
+  for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
+    const std::string folder = HypersolverFolder(run.model_folder, method);
+    HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
+    const std::vector<int64_t> all = ListGenerations(folder);
+    if (!generation.has_value() && !all.empty()) generation = all.back();
+    if (!generation.has_value()) continue;
+    const std::string generation_folder = absl::StrCat(folder, "/", *generation);
+    HS_ASSIGN_OR_RETURN(const auto correction, Hypersolver::Load(generation_folder, *model));
+    const Direction direction = correction->spec().direction;
+    HS_ASSIGN_OR_RETURN(const InputSource source,
+                        InputSource::Make(run.recipe, model->spec(), direction, data_folder));
+    HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
+    HS_ASSIGN_OR_RETURN(Measurer measurer,
+                        MakeMeasurer(run.recipe, *run.engine, model, direction, std::move(rows)));
+    for (const int steps : correction->spec().steps) {
+      const FixedPlan plan{.method = method, .steps = steps, .hypersolved = true};
+      HS_ASSIGN_OR_RETURN(plans.emplace_back(),
+                          measurer.Measure({.choice = plan, .tier = Tier::kExact}, correction));
+    }
+  }
+  return plans;
+}
+
+}  // namespace
+
+absl::Status TrainModel(const CommandOptions& options) {
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
+  const double trained = run->clock.seconds();
+  HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
+  HS_ASSIGN_OR_RETURN(const Calibration calibration,
+                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+  HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
+  if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+  std::filesystem::create_directories(run->model_folder);
+  HS_RETURN_IF_ERROR(
+      WriteFileAtomically(run->model_folder + "/weights.safetensors", files.weights));
+  HS_RETURN_IF_ERROR(WriteFileAtomically(run->model_folder + "/model.json", files.model_json));
+  HS_RETURN_IF_ERROR(
+      WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
+  absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
+               CalibrationTable(calibration.plans), run->recipe.name(), quality,
+               DurationText(trained), DurationText(run->clock.seconds()), calibration.device,
+               calibration.default_plan, run->model_folder);
+  return absl::OkStatus();
+}
+
+absl::Status TrainHypersolver(const CommandOptions& options) {
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
+  HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(fit.classical, ClassicalPlansOf(*run, *fit.model));
+  fit.engine = run->engine.get();
+  if (!options.from.empty()) {
+    HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
+  }
+  HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted, FitHypersolver(run->recipe, fit));
+  if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+  const std::string& repository = options.out.empty() ? options.models : options.out;
+  const std::string folder =
+      HypersolverFolder(repository + "/" + run->recipe.name(), fitted.spec.method);
+  HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
+  std::vector<PlanCalibration> shown = fitted.base_plans;
+  shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
+  absl::PrintF("%s%s hyper_%s: claims K =", CalibrationTable(shown), run->recipe.name(),
+               PrintMethod(fitted.spec.method));
+  for (const int steps : fitted.spec.steps) absl::PrintF(" %d", steps);
+  absl::PrintF("; best of iteration %s, all in %s, on %s\n%s/%d\n",
+               fitted.spec.provenance.at("best_iteration"), DurationText(run->clock.seconds()),
+               fitted.calibration.device, folder, generation);
+  return absl::OkStatus();
+}
+
+absl::Status Calibrate(const CommandOptions& options) {
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  if (!run->recipe.has_calibrate()) {
+    return absl::InvalidArgumentError("the recipe holds no calibrate");
+  }
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const Calibration calibration,
+                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+  HS_ASSIGN_OR_RETURN(std::vector<PlanCalibration> corrected,
+                      MeasureCorrections(*run, model, options.data));
+  MarkWins(calibration.plans, corrected);
+  HS_RETURN_IF_ERROR(
+      WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
+  std::vector<PlanCalibration> shown = calibration.plans;
+  shown.insert(shown.end(), corrected.begin(), corrected.end());
+  absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
+               CalibrationTable(shown), run->recipe.name(), calibration.rows, calibration.reference,
+               calibration.default_plan, DurationText(run->clock.seconds()), calibration.device);
+  if (options.picture.empty()) return absl::OkStatus();
+  return DrawCalibration(run->recipe.name(), shown, options.picture);
+}
+
+}  // namespace hyperserve
