@@ -1,0 +1,141 @@
+#include "core/model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/model/net.h"
+#include "tests/testing/model_fixture.h"
+#include "tests/testing/random_model.h"
+
+namespace hyperserve {
+namespace {
+
+using fixture::NamedTensor;
+using fixture::SafetensorsOf;
+using testing::HasSubstr;
+
+constexpr char kJson[] =
+    R"({"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+  "input": {"shape": [2]}, "field": [{"linear": {"in": 2, "out": 2}}]})";
+
+std::vector<NamedTensor> Weights() {
+  return {{"field.0.weight", {2, 2}, {0.5, -1, 1, 0.25}}, {"field.0.bias", {2}, {0.1, 0.2}}};
+}
+
+std::string Refusal(const std::vector<NamedTensor>& tensors) {
+  const auto model = Model::FromBytes(kJson, SafetensorsOf(tensors));
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(model.status().message());
+}
+
+TEST(ModelTest, LoadsAFolder) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
+  const auto model = Model::Load(folder.path() + "/tiny_classifier");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->state_shape(), (Shape{4}));
+  EXPECT_EQ((*model)->state_elements(), 4);
+  EXPECT_EQ((*model)->input_elements(), 16);
+  EXPECT_EQ((*model)->outputs(), 3);
+  EXPECT_EQ((*model)->stem_macs(), 64);
+  EXPECT_EQ((*model)->field_macs(), 32);
+  EXPECT_EQ((*model)->head_macs(), 12);
+  EXPECT_EQ((*model)->base_digest().size(), 64u);
+  const auto correction =
+      Hypersolver::Load(folder.path() + "/tiny_classifier/hypersolvers/euler/1", **model);
+  ASSERT_TRUE(correction.ok()) << correction.status();
+  EXPECT_GT((*correction)->macs(), 0);
+  EXPECT_EQ(Model::Load(folder.path() + "/absent").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ModelTest, NamesTheTensorThatDoesNotFit) {
+  auto tensors = Weights();
+  tensors[1].shape = {1, 2};
+  EXPECT_THAT(Refusal(tensors), HasSubstr("'field.0.bias': shape wanted [2], found [1, 2]"));
+  tensors = Weights();
+  tensors.pop_back();
+  EXPECT_THAT(Refusal(tensors), HasSubstr("'field.0.bias' [2] is missing"));
+  tensors = Weights();
+  tensors.push_back({"field.1.weight", {1}, {0}});
+  EXPECT_THAT(Refusal(tensors), HasSubstr("'field.1.weight' [1] is not one that the spec expects"));
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    tensors = Weights();
+    tensors[0].values[3] = bad;
+    EXPECT_THAT(Refusal(tensors), HasSubstr("'field.0.weight' holds a number that is not finite"));
+  }
+  EXPECT_FALSE(Model::FromBytes(kJson, "").ok());
+  EXPECT_FALSE(Model::FromBytes(kJson, SafetensorsOf(Weights()).substr(0, 100)).ok());
+}
+
+TEST(ModelTest, IgnoresTheCounterOfBatches) {
+  auto tensors = Weights();
+  tensors.push_back({"stem.0.num_batches_tracked", {1}, {7}});
+  EXPECT_TRUE(Model::FromBytes(kJson, SafetensorsOf(tensors)).ok());
+}
+
+TEST(ModelTest, TakesStoredHalvesAndDoubles) {
+  const std::vector<uint16_t> halves = {0x3800, 0xbc00, 0x3c00, 0x3400};  // 0.5 -1 1 0.25
+  const std::vector<double> doubles = {1.0 / 3, 2.0 / 3};
+  const auto model = Model::FromBytes(
+      kJson, SerializeSafetensors(
+                 {{"field.0.weight", {Dtype::kF16, {2, 2}, std::as_bytes(std::span(halves))}},
+                  {"field.0.bias", {Dtype::kF64, {2}, std::as_bytes(std::span(doubles))}}}));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const at::Tensor x = at::ones({1, 2}, at::kDouble);
+  const at::Tensor y = (*model)->weights().Get("field", at::kCPU, at::kDouble).Apply(x, {});
+  EXPECT_EQ(y[0][0].item<double>(), -0.5 + 1.0 / 3);
+  EXPECT_EQ(y[0][1].item<double>(), 1.25 + 2.0 / 3);
+}
+
+TEST(ModelTest, WeightsAreConvertedOnceAndShared) {
+  const auto model = Model::FromBytes(kJson, SafetensorsOf(Weights())).value();
+  const TensorMap first = model->weights().Tensors(at::kCPU, at::kDouble);
+  const TensorMap second = model->weights().Tensors(at::kCPU, at::kDouble);
+  EXPECT_EQ(first.at("field.0.weight").data_ptr(), second.at("field.0.weight").data_ptr());
+  EXPECT_FALSE(first.at("field.0.weight").is_inference());
+}
+
+TEST(HypersolverTest, RefusesAnotherBaseAndAnotherKind) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  const auto other = fixture::RandomModel(fixture::FlowSpec(), 2);
+  HypersolverSpec spec = fixture::FlowCorrectionSpec();
+  spec.base_digest = other->base_digest();
+  const std::string weights = fixture::RandomWeights(ExpectedTensors(spec.net, "net"), 3);
+  absl::Status status =
+      Hypersolver::FromBytes(PrintHypersolverSpec(spec), weights, *model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(other->base_digest()));
+  EXPECT_TRUE(Hypersolver::FromBytes(PrintHypersolverSpec(spec), weights, *other).ok());
+
+  const auto images = fixture::RandomModel(fixture::ImageSpec(), 1);
+  spec = fixture::ImageCorrectionSpec();
+  spec.direction = Direction::kNoiseToData;
+  spec.base_digest = images->base_digest();
+  status =
+      Hypersolver::FromBytes(PrintHypersolverSpec(spec),
+                             fixture::RandomWeights(ExpectedTensors(spec.net, "net"), 3), *images)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HypersolverTest, AppliesWithinItsRangeOnly) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  const auto g = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 3);
+  const FixedPlan heun{.method = {.method = Method::kHeun}, .steps = 4, .hypersolved = true};
+  const Direction to_data = Direction::kNoiseToData;
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, 1.0).ok());
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, 0.05).ok());
+  const FixedPlan euler{.method = {.method = Method::kEuler}, .steps = 4, .hypersolved = true};
+  for (const absl::Status& refused :
+       {CheckApplies(*g, heun, to_data, 1.01), CheckApplies(*g, heun, to_data, 0.049),
+        CheckApplies(*g, heun, Direction::kDataToNoise, 0.5),
+        CheckApplies(*g, euler, to_data, 0.5)}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+}  // namespace
+}  // namespace hyperserve

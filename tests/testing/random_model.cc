@@ -1,0 +1,114 @@
+#include "tests/testing/random_model.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "core/io/philox.h"
+#include "tests/testing/model_fixture.h"
+
+namespace hyperserve::fixture {
+namespace {
+
+// value() of a StatusOr, or a message and an end.
+template <class Value>
+Value Take(absl::StatusOr<Value> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(result);
+}
+
+bool EndsWith(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out}}; }
+Layer Conv(int64_t in, int64_t out) {
+  return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
+}
+Layer Activation(ActivationKind kind) { return {ActivationLayer{kind}}; }
+
+}  // namespace
+
+std::string RandomWeights(const std::map<std::string, Shape>& tensors, uint64_t seed) {
+  std::vector<NamedTensor> named;
+  for (const auto& [name, shape] : tensors) {
+    const int64_t elements = *ElementCount(shape);
+    NamedTensor tensor{.name = name, .shape = shape, .values = {}};
+    tensor.values.resize(static_cast<size_t>(elements));
+    PhiloxNormals(seed, named.size(), 1, elements, tensor.values);
+    const double fan_in = static_cast<double>(elements) / static_cast<double>(shape[0]);
+    const bool near_one =
+        EndsWith(name, "running_var") || (shape.size() == 1 && EndsWith(name, "weight"));
+    for (double& value : tensor.values) {
+      value = near_one ? 1.0 + 0.2 * std::tanh(value) : value / std::sqrt(fan_in);
+    }
+    named.push_back(std::move(tensor));
+  }
+  return SafetensorsOf(named);
+}
+
+std::shared_ptr<const Model> RandomModel(const ModelSpec& spec, uint64_t seed) {
+  std::map<std::string, Shape> tensors = ExpectedTensors(spec.stem, "stem");
+  tensors.merge(ExpectedTensors(spec.field, "field"));
+  tensors.merge(ExpectedTensors(spec.head, "head"));
+  return Take(Model::FromBytes(PrintModelSpec(spec), RandomWeights(tensors, seed)));
+}
+
+std::shared_ptr<const Hypersolver> RandomHypersolver(HypersolverSpec spec, const Model& model,
+                                                     uint64_t seed) {
+  spec.base_digest = model.base_digest();
+  return Take(Hypersolver::FromBytes(PrintHypersolverSpec(spec),
+                                     RandomWeights(ExpectedTensors(spec.net, "net"), seed), model));
+}
+
+ModelSpec FlowSpec() {
+  ModelSpec spec;
+  spec.kind = ModelKind::kFlow;
+  spec.direction = Direction::kDataToNoise;
+  spec.input.shape = {2};
+  spec.field = {{DepthCatLayer{}},
+                Linear(3, 30),
+                Activation(ActivationKind::kTanh),
+                Linear(30, 31),
+                Activation(ActivationKind::kSoftplus),
+                Linear(31, 2)};
+  return spec;
+}
+
+HypersolverSpec FlowCorrectionSpec() {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kHeun};
+  spec.direction = Direction::kNoiseToData;
+  spec.eps = {0.05, 1.0};
+  spec.steps = {1, 2};
+  spec.inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kSlope2,
+                 CorrectionInput::kStep, CorrectionInput::kDepth};
+  spec.net = {Linear(8, 17), Activation(ActivationKind::kSilu), Linear(17, 2)};
+  return spec;
+}
+
+ModelSpec ImageSpec() {
+  ModelSpec spec;
+  spec.input = {.shape = {1, 12, 12}, .unit_range = true, .mean = {0.25}, .deviation = {0.5}};
+  spec.stem = {{BatchNormLayer{.channels = 1}}, {AugmentLayer{.layers = {Conv(1, 7)}}}};
+  spec.field = {Conv(8, 11), Activation(ActivationKind::kSoftplus), Conv(11, 9),
+                Activation(ActivationKind::kTanh), Conv(9, 8)};
+  spec.head = {{MeanPoolLayer{}}, Linear(8, 5)};
+  return spec;
+}
+
+HypersolverSpec ImageCorrectionSpec() {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kEuler};
+  spec.eps = {0.1, 1.0};
+  spec.steps = {1, 2};
+  spec.inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kStep};
+  spec.net = {Conv(17, 6), {PreluLayer{.slopes = 1}}, Conv(6, 8)};
+  return spec;
+}
+
+}  // namespace hyperserve::fixture
