@@ -10,6 +10,7 @@
 namespace hyperserve {
 namespace {
 
+using testing::CorrectedRowMatrixSpace;
 using testing::RowField;
 using testing::RowMatrix;
 using testing::RowMatrixSpace;
@@ -164,6 +165,23 @@ TEST(SolverRows, AFieldThatNeverBeginsIsNonFinite) {
   EXPECT_EQ(result.counts[0], RowCounts{.nfe = 1});
   EXPECT_EQ(result.state.row(0)[0], 1.0);
   EXPECT_EQ(result.status[1], RowStatus::kConverged);
+}
+
+TEST(SolverRows, ARowKeepsItsOwnStartWhenOthersLeave) {
+  // Rows 0 and 1 break down at their first step; g sees the start of the row it corrects.
+  const CorrectedRowMatrixSpace space(
+      [](int64_t row, double, std::span<const double> z, std::span<double> dz) {
+        dz[0] = row < 2 ? std::nan("") : z[0];
+      },
+      [](const CorrectedRowMatrixSpace::Inputs& in, std::span<double> g) { g[0] = in.z_first[0]; });
+  BatchSolver<CorrectedRowMatrixSpace> solver(
+      &space, {.tableau = kEulerTableau, .control = FixedSteps{.steps = 2, .hypersolved = true}},
+      RowMatrix::Of({{1.0}, {2.0}, {4.0}}));
+  EXPECT_TRUE(solver.Advance(2));
+  const auto result = solver.TakeResult();
+  EXPECT_EQ(result.status[1], RowStatus::kNonFinite);
+  // 4 (1 + 1/2) + 4/4 = 7; 7 (1 + 1/2) + 4/4.
+  EXPECT_EQ(result.state.row(2)[0], 11.5);
 }
 
 TEST(SolverRows, FixedStepsKeepTheLastFiniteState) {

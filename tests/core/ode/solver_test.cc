@@ -204,7 +204,7 @@ class CountingSpace : public RowMatrixSpace {
 };
 
 TEST(FixedSolve, TheSpaceHearsOfEveryStep) {
-  const CountingSpace space([](int64_t, double s, std::span<const double> z, std::span<double> dz) {
+  const CountingSpace space([](int64_t, double, std::span<const double> z, std::span<double> dz) {
     dz[0] = z[0];
     dz[1] = 0.0;
   });
