@@ -28,7 +28,8 @@ void WriteCorrection(const v1::CorrectionInfo& correction, JsonWriter& json) {
 void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
   json.Field("name", model.name()).Field("kind", model.kind());
   json.Field("base_digest", model.base_digest()).Field("input_shape", model.input_shape());
-  json.Field("default_plan", model.default_plan()).Key("corrections").BeginArray();
+  json.Field("default_plan", model.default_plan()).Field("problem", model.problem());
+  json.Key("corrections").BeginArray();
   for (const auto& correction : model.corrections()) WriteCorrection(correction, json);
   json.EndArray();
 }
@@ -38,6 +39,11 @@ std::string CorrectionText(const v1::CorrectionInfo& correction) {
       absl::StrCat("hyper_", correction.method(), " generation ", correction.generation());
   if (!correction.problem().empty()) absl::StrAppend(&text, " (", correction.problem(), ")");
   return text;
+}
+
+void PrintProblem(const v1::ModelSummary& model) {
+  if (model.problem().empty()) return;
+  std::printf("%s: not used: %s\n", model.name().c_str(), model.problem().c_str());
 }
 
 void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
@@ -64,6 +70,7 @@ void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
                model.default_plan(), absl::StrJoin(corrections, ", ")});
   }
   std::fputs(table.Print().c_str(), stdout);
+  for (const v1::ModelSummary& model : list.models()) PrintProblem(model);
 }
 
 void PrintModelJson(const v1::GetModelReply& model) {
@@ -99,6 +106,7 @@ void PrintModelTable(const v1::GetModelReply& model) {
                 absl::StrJoin(correction.eps_range(), ", ").c_str(),
                 static_cast<long long>(correction.previous_generation()));
   }
+  PrintProblem(summary);
   if (model.plans().empty()) return;
   TextTable table({"plan", "error", "max", "agree %", "NFE", "corr.", "MACs", "ms/row", "wins"});
   for (const v1::PlanInfo& plan : model.plans()) {

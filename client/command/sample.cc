@@ -42,6 +42,14 @@ absl::StatusOr<Samples> Draw(Client& client, v1::SampleRequest request) {
   return samples;
 }
 
+// Appends a chunk's list, which may hold one value for all its rows.
+template <class List>
+void Expand(const List& list, int64_t rows, List& to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    if (!list.empty()) to.Add(list.Get(list.size() == rows ? static_cast<int>(row) : 0));
+  }
+}
+
 absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   std::vector<HostTensor> points, log_densities;
   v1::SolveInfo whole;
@@ -51,11 +59,10 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   *stream.mutable_sample() = std::move(request);
   const auto on_chunk = [&](const v1::SampleChunk& chunk) -> absl::Status {
     progress.Advance(chunk.rows());
-    for (int64_t row = 0; row < chunk.rows(); ++row) {
-      const int of = chunk.row_status_size() == 1 ? 0 : static_cast<int>(row);
-      whole.add_row_status(of < chunk.row_status_size() ? chunk.row_status(of)
-                                                        : v1::ROW_STATUS_UNSPECIFIED);
-    }
+    Expand(chunk.row_status(), chunk.rows(), *whole.mutable_row_status());
+    Expand(chunk.nfe(), chunk.rows(), *whole.mutable_nfe());
+    Expand(chunk.correction_evaluations(), chunk.rows(), *whole.mutable_correction_evaluations());
+    Expand(chunk.macs(), chunk.rows(), *whole.mutable_macs());
     if (chunk.rows() == 0) return absl::OkStatus();
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(chunk.samples()));
     points.push_back(std::move(part));
@@ -67,7 +74,10 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   };
   HS_ASSIGN_OR_RETURN(v1::SolveInfo summary,
                       client.SampleStream(std::move(stream), DeadlineFromFlags(), on_chunk));
-  *summary.mutable_row_status() = whole.row_status();
+  summary.mutable_row_status()->Swap(whole.mutable_row_status());
+  summary.mutable_nfe()->Swap(whole.mutable_nfe());
+  summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
+  summary.mutable_macs()->Swap(whole.mutable_macs());
   Samples samples{.points = ConcatRows(points), .log_density = ConcatRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;

@@ -178,6 +178,9 @@ void FillChunk(const ReplyContext& context, uint64_t first_row, WorkResult resul
   chunk->set_rows(static_cast<int64_t>(result.rows.status.size()));
   chunk->set_generation(context.generation);
   SetStatuses(result.rows.status, chunk->mutable_row_status());
+  SetCollapsed(result.rows.nfe, chunk->mutable_nfe());
+  SetCollapsed(result.rows.correction_evaluations, chunk->mutable_correction_evaluations());
+  SetCollapsed(result.rows.macs, chunk->mutable_macs());
   FillSample(context, std::move(result), &reply);
   chunk->mutable_samples()->Swap(reply.mutable_samples());
   if (reply.has_log_density()) chunk->mutable_log_density()->Swap(reply.mutable_log_density());
