@@ -52,7 +52,7 @@ grpc::ServerUnaryReactor* AdminService::PublishHypersolver(
     v1::PublishHypersolverReply* reply) {
   auto* const unary = new UnaryCall(environment_, context, "PublishHypersolver", "");
   const auto started = [&]() -> absl::Status {
-    HS_ASSIGN_OR_RETURN(Registry* const registry, unary->call().Admit());
+    HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
     HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
     HS_ASSIGN_OR_RETURN(GenerationFiles files, FilesFromWire(*request));
     std::optional<int64_t> parent;
@@ -80,7 +80,7 @@ grpc::ServerUnaryReactor* AdminService::RollbackHypersolver(
     v1::RollbackHypersolverReply* reply) {
   auto* const unary = new UnaryCall(environment_, context, "RollbackHypersolver", "");
   const auto started = [&]() -> absl::Status {
-    HS_ASSIGN_OR_RETURN(Registry* const registry, unary->call().Admit());
+    HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
     HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
     registry->Rollback(request->model(), request->method(), request->generation(),
                        [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {

@@ -105,12 +105,12 @@ Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::
 
 Call::~Call() { environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1); }
 
-absl::StatusOr<Registry*> Call::Admit() const {
+absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
   HS_RETURN_IF_ERROR(id_problem_);
   if (environment_->draining) {
     return absl::UnavailableError("the server is shutting down; try another one");
   }
-  Registry* const registry = environment_->registry;
+  std::shared_ptr<Registry> registry = environment_->registry();
   if (registry == nullptr) {
     return absl::UnavailableError("the server is loading its models; try again");
   }
@@ -118,7 +118,7 @@ absl::StatusOr<Registry*> Call::Admit() const {
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
-  HS_ASSIGN_OR_RETURN(const Registry* const registry, Admit());
+  HS_ASSIGN_OR_RETURN(const auto registry, Admit());
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
   model_label_ = served->name;
   return served;

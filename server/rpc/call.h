@@ -29,7 +29,7 @@ class Call {
   Environment& environment() const { return *environment_; }
 
   // The registry; kUnavailable while loading or draining, kInvalidArgument for a malformed id.
-  absl::StatusOr<Registry*> Admit() const;
+  absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
   // Admits, pins the model and names it in metrics.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
   // Names the plan in metrics, and gives the work the call's deadline and cancellation.

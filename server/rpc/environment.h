@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/batching/batcher.h"
@@ -29,7 +32,8 @@ struct ServerFacts {
   std::vector<LimitLine> limits;
 };
 
-struct Environment {
+class Environment {
+ public:
   // Fixed before the first call.
   CallLimits limits;
   ServerFacts facts;
@@ -37,10 +41,23 @@ struct Environment {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
-  // Null until the models are loaded and warm: calls are UNAVAILABLE.
-  std::atomic<Registry*> registry{nullptr};
   // No new calls: UNAVAILABLE.
   std::atomic<bool> draining{false};
+
+  // Null until the models are loaded and warm, and again at the very end: calls are UNAVAILABLE.
+  std::shared_ptr<Registry> registry() const {
+    const std::lock_guard lock(mutex_);
+    return registry_;
+  }
+  // What was there before goes with the last call that holds it.
+  void set_registry(std::shared_ptr<Registry> registry) {
+    const std::lock_guard lock(mutex_);
+    registry_.swap(registry);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Registry> registry_;  // guarded by mutex_
 };
 
 }  // namespace hyperserve

@@ -94,7 +94,7 @@ grpc::ServerUnaryReactor* HyperserveService::ListModels(grpc::CallbackServerCont
                                                         const v1::ListModelsRequest*,
                                                         v1::ListModelsReply* reply) {
   auto* const unary = new UnaryCall(environment_, context, "ListModels", "");
-  const absl::StatusOr<Registry*> registry = unary->call().Admit();
+  const auto registry = unary->call().Admit();
   if (registry.ok()) {
     for (const auto& served : (*registry)->List()) FillSummary(*served, reply->add_models());
   }

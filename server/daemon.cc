@@ -1,0 +1,258 @@
+#include "server/daemon.h"
+
+#include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "server/listener.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/hyperserve_service.h"
+#include "server/status_pages.h"
+#include "server/version.h"
+#include "server/warm_up.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
+constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
+
+std::string ResolveDevice(const std::string& asked, const std::vector<DeviceInfo>& devices) {
+  if (asked != "auto") return asked;
+  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
+    return device.name.starts_with("cuda:");
+  });
+  return gpu == devices.end() ? "cpu" : gpu->name;
+}
+
+int ResolveSolvers(const Options& options, const std::string& device) {
+  if (options.solvers > 0) return options.solvers;
+  if (device != "cpu") return kSolversOfGpu;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+CallLimits LimitsOf(const Options& options) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  };
+  return {.request_rows_max = options.request_rows_max,
+          .steps_max = options.steps_max,
+          .save_at_max = options.save_at_max,
+          .reply_bytes_default = options.reply_bytes_default,
+          .reply_bytes_max = options.reply_bytes_max,
+          .stream_rows_max = options.stream_rows_max,
+          .chunk_rows_default = options.chunk_rows_default,
+          .deadline_default = milliseconds(options.deadline_default_seconds),
+          .deadline_max = milliseconds(options.deadline_max_seconds),
+          .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
+}
+
+ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices) {
+  ServerFacts facts{.version = kVersion, .commit = kCommit, .engines = {"readable"}};
+  for (const DeviceInfo& device : devices) {
+    facts.devices.push_back({device.name, device.description, device.memory_bytes});
+  }
+  for (OptionLine& line : OptionLines(options)) {
+    facts.limits.push_back({std::move(line.name), std::move(line.value), std::move(line.unit),
+                            std::move(line.reason)});
+  }
+  return facts;
+}
+
+std::string PublishResult(Registry::Event::Kind kind) {
+  switch (kind) {
+    case Registry::Event::Kind::kPublished:
+      return "published";
+    case Registry::Event::Kind::kRefused:
+      return "refused";
+    case Registry::Event::Kind::kRolledBack:
+      return "rolled_back";
+    default:
+      return "";
+  }
+}
+
+std::string WithPort(const std::string& address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+}  // namespace
+
+struct Daemon::Parts {
+  explicit Parts(const Options& given) : options(given) {}
+
+  absl::Status StartBatcher();
+  absl::Status StartListening();
+  absl::Status OpenRegistry();
+  absl::Status TellPorts() const;
+  void OnEvent(const Registry::Event& event);
+  void OnBatch(const BatchReport& report);
+  void SetHealth(const std::string& name, bool serving) const;
+
+  const Options options;
+  std::string device;
+  int solvers = 0;
+  Metrics metrics;
+  RefusedModels refused;
+  Environment environment;
+  std::unique_ptr<Batcher> batcher;
+  HyperserveService calls{&environment};
+  AdminService admin{&environment};
+  Listener calls_listener, admin_listener;
+  std::unique_ptr<HttpServer> http;
+  bool down = false;
+};
+
+absl::Status Daemon::Parts::StartBatcher() {
+  const std::vector<DeviceInfo> devices = ListDevices();
+  device = ResolveDevice(options.device, devices);
+  solvers = ResolveSolvers(options, device);
+  environment.limits = LimitsOf(options);
+  environment.facts = FactsOf(options, devices);
+  environment.metrics = &metrics;
+  environment.clock = &Clock::Real();
+  environment.started = Clock::Real().Now();
+  metrics.Set(Metric::kBuildInfo, {kVersion, kCommit}, 1);
+  for (const DeviceInfo& one : devices) {
+    metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
+  }
+  HS_ASSIGN_OR_RETURN(batcher,
+                      Batcher::Start(
+                          {.batch_rows_max = options.batch_rows_max,
+                           .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
+                           .queue_rows_max = options.queue_rows_max,
+                           .queue_bytes_max = options.queue_bytes_max,
+                           .live_queues_max = options.live_queues_max,
+                           .solvers = solvers,
+                           .advance_steps = options.advance_steps,
+                           .on_batch = [this](const BatchReport& report) { OnBatch(report); }},
+                          [this] { return MakeReadableEngine(device); }, &Clock::Real()));
+  environment.batcher = batcher.get();
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::StartListening() {
+  SetUpGrpc();
+  HS_ASSIGN_OR_RETURN(calls_listener,
+                      Listen("address", options.address, options.receive_bytes_max, &calls));
+  SetHealth("", false);
+  HS_ASSIGN_OR_RETURN(admin_listener, Listen("admin_address", options.admin_address,
+                                             options.receive_bytes_max, &admin));
+  HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address));
+  HS_ASSIGN_OR_RETURN(
+      http, HttpServer::Start(address.host, address.port,
+                              {{"/metrics", [this] { return MetricsPage(environment, refused); }},
+                               {"/livez", [] { return HttpReply{.body = "alive\n"}; }},
+                               {"/readyz", [this] { return ReadyPage(environment, refused); }}}));
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::OpenRegistry() {
+  HS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Registry> registry,
+      Registry::Open({.repository = options.models,
+                      .read_only = options.read_only,
+                      .gate_margin = options.gate_margin,
+                      .poll_seconds = options.poll_seconds,
+                      .device = device,
+                      .publish_queue_limit = options.publish_queue_max,
+                      .warm =
+                          [this](const Model& model, const Hypersolver* correction) {
+                            return WarmUp(model, correction, solvers, *batcher, Clock::Real());
+                          }},
+                     [this](const Registry::Event& event) { OnEvent(event); }));
+  const auto models = registry->List();
+  environment.set_registry(std::move(registry));
+  for (const auto& served : models) SetHealth("model/" + served->name, true);
+  SetHealth("", true);
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::SetHealth(const std::string& name, bool serving) const {
+  calls_listener.server->GetHealthCheckService()->SetServingStatus(name, serving);
+}
+
+void Daemon::Parts::OnEvent(const Registry::Event& event) {
+  const bool bad = event.kind == Registry::Event::Kind::kModelRefused ||
+                   event.kind == Registry::Event::Kind::kRefused;
+  const std::string result = PublishResult(event.kind);
+  spdlog::log(bad ? spdlog::level::warn : spdlog::level::info,
+              "event={} model={} method={} generation={} source={} {}",
+              !result.empty() ? result
+              : bad           ? "model_refused"
+                              : "model_loaded",
+              absl::CEscape(event.model), event.method, event.generation, event.source,
+              absl::CEscape(event.detail));
+  if (!result.empty()) {
+    metrics.Increment(Metric::kPublishResults, {event.model, event.method, event.source, result});
+  } else if (bad) {
+    refused.Add({event.model, event.detail});
+  }
+}
+
+void Daemon::Parts::OnBatch(const BatchReport& report) {
+  if (report.model_label.empty()) return;  // warm-up
+  metrics.Observe(Metric::kBatchRows, {report.model_label, report.plan_label},
+                  static_cast<double>(report.rows));
+  metrics.Observe(Metric::kBatchRequests, {report.model_label, report.plan_label},
+                  static_cast<double>(report.requests));
+}
+
+absl::Status Daemon::Parts::TellPorts() const {
+  const std::string address = WithPort(options.address, calls_listener.port);
+  const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
+  const std::string http_address = WithPort(options.http_address, http->port());
+  spdlog::info("event=ready address={} admin_address={} http_address={} device={} solvers={}",
+               address, admin_address, http_address, device, solvers);
+  if (options.ports_file.empty()) return absl::OkStatus();
+  const std::string json =
+      absl::StrCat("{\"address\": \"", address, "\", \"admin_address\": \"", admin_address,
+                   "\", \"http_address\": \"", http_address, "\", \"pid\": ", getpid(), "}\n");
+  return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<Parts>(options)));
+  Parts& parts = *daemon->parts_;
+  spdlog::info("event=start version={} commit={} models={}", kVersion, kCommit, options.models);
+  HS_RETURN_IF_ERROR(parts.StartBatcher());
+  HS_RETURN_IF_ERROR(parts.StartListening());
+  HS_RETURN_IF_ERROR(parts.OpenRegistry());
+  HS_RETURN_IF_ERROR(parts.TellPorts());
+  return daemon;
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Daemon::~Daemon() { Shutdown(); }
+
+void Daemon::Shutdown() {
+  Parts& parts = *parts_;
+  if (std::exchange(parts.down, true)) return;
+  parts.environment.draining = true;
+  if (parts.calls_listener.server) {
+    parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
+  }
+  if (parts.batcher) {
+    spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
+    const bool all = parts.batcher->Drain(
+        std::chrono::milliseconds(static_cast<int64_t>(parts.options.drain_seconds * 1000)));
+    spdlog::info("event=drained all_finished={}", all);
+  }
+  parts.environment.set_registry(nullptr);
+  for (Listener* listener : {&parts.calls_listener, &parts.admin_listener}) {
+    if (listener->server) {
+      listener->server->Shutdown(std::chrono::system_clock::now() + kCloseLimit);
+    }
+  }
+}
+
+}  // namespace hyperserve

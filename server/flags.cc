@@ -1,0 +1,73 @@
+#include "server/flags.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage_config.h"
+#include "server/version.h"
+
+#define HYPERSERVE_FLAG(name, value, unit, reason) \
+  ABSL_FLAG(std::string, name, value, reason " (" unit ")");
+HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FLAG)
+#undef HYPERSERVE_FLAG
+#define HYPERSERVE_FLAG(type, name, value, least, most, unit, reason) \
+  ABSL_FLAG(type, name, value, reason " (" unit ")");
+HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_FLAG)
+#undef HYPERSERVE_FLAG
+
+namespace hyperserve {
+namespace {
+
+constexpr int kBadUsage = 2;
+bool parsing = false;
+
+// Abseil ends the process with 1 where a flag is wrong; scripts are promised 2, as of any program
+// that was called wrongly.
+void TurnIntoBadUsage(int status, void*) {
+  if (parsing && status != 0) _exit(kBadUsage);
+}
+
+[[noreturn]] void EndWithWords(const std::string& words) {
+  std::fprintf(stderr, "hyperserve: %s\n", words.c_str());
+  std::exit(kBadUsage);
+}
+
+}  // namespace
+
+Options ParseCommandLine(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      std::fputs(OptionsHelp().c_str(), stdout);
+      std::exit(0);
+    }
+  }
+  absl::FlagsUsageConfig config;
+  config.version_string = [] { return VersionText(); };
+  absl::SetFlagsUsageConfig(config);
+  on_exit(TurnIntoBadUsage, nullptr);
+  parsing = true;
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  parsing = false;
+  if (rest.size() > 1) {
+    EndWithWords("'" + std::string(rest[1]) + "' is no flag; see hyperserve --help");
+  }
+  Options options;
+#define HYPERSERVE_READ(name, ...) options.name = absl::GetFlag(FLAGS_##name);
+  HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_READ)
+#undef HYPERSERVE_READ
+#define HYPERSERVE_READ(type, name, ...) options.name = absl::GetFlag(FLAGS_##name);
+  HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_READ)
+#undef HYPERSERVE_READ
+  const absl::Status status = ValidateOptions(options);
+  if (!status.ok()) EndWithWords(std::string(status.message()));
+  return options;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,26 @@
+// A gRPC server on one address, with health and reflection beside its service.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace hyperserve {
+
+struct Listener {
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+};
+
+// Call once before the first listener.
+void SetUpGrpc();
+
+// Listens when this returns. `address`: host:port, port 0: any free one. kUnavailable in words
+// where it is taken: ports are never shared with another daemon.
+absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
+                                int receive_bytes_max, grpc::Service* service);
+
+}  // namespace hyperserve

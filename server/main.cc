@@ -1,0 +1,52 @@
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+
+#include "core/engine/engine.h"
+#include "server/daemon.h"
+#include "server/flags.h"
+#include "server/registry/registry.h"
+#include "server/signal_watch.h"
+
+namespace hyperserve {
+namespace {
+
+int Check(const std::string& folder) {
+  const std::vector<std::string> problems = CheckModelFolder(folder);
+  for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
+  if (problems.empty()) std::printf("%s: everything fits\n", folder.c_str());
+  return problems.empty() ? 0 : 1;
+}
+
+void SetUpLog(const std::string& level) {
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("hyperserve"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  spdlog::set_level(spdlog::level::from_str(level));
+  spdlog::flush_on(spdlog::level::info);
+}
+
+int Main(int argc, char** argv) {
+  const Options options = ParseCommandLine(argc, argv);
+  if (!options.check.empty()) return Check(options.check);
+  SetUpLog(options.log_level);
+  StartSignalWatch();
+  auto daemon = Daemon::Start(options);
+  if (!daemon.ok()) {
+    spdlog::error("event=failed {}", std::string(daemon.status().message()));
+    return 1;
+  }
+  const int signal = WaitForSignal();
+  spdlog::info("event=signal number={}", signal);
+  (*daemon)->Shutdown();
+  spdlog::info("event=end");
+  return 0;
+}
+
+}  // namespace
+}  // namespace hyperserve
+
+int main(int argc, char** argv) {
+  hyperserve::SetUpNumerics();
+  return hyperserve::Main(argc, argv);
+}

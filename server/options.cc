@@ -1,0 +1,110 @@
+#include "server/options.h"
+
+#include <charconv>
+#include <type_traits>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+template <class T>
+std::string NumberText(T value) {
+  if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+  if constexpr (std::is_floating_point_v<T>) return absl::StrFormat("%g", value);
+  return absl::StrCat(value);
+}
+
+template <class T>
+absl::Status CheckRange(std::string_view name, T value, double least, double most) {
+  const auto number = static_cast<double>(value);
+  if (number >= least && number <= most) return absl::OkStatus();  // not so for NaN
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--%s=%s is not within [%.15g, %.15g]", std::string(name), NumberText(value), least, most));
+}
+
+absl::Status CheckTexts(const Options& options) {
+  const bool cuda = options.device.starts_with("cuda:") && options.device.size() > 5 &&
+                    options.device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (options.device != "cpu" && options.device != "auto" && !cuda) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device=", options.device, " is none of cpu, cuda:N, auto"));
+  }
+  if (options.log_level != "debug" && options.log_level != "info" && options.log_level != "warn" &&
+      options.log_level != "error") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_level=", options.log_level, " is none of debug, info, warn, error"));
+  }
+  HS_RETURN_IF_ERROR(Annotate(ParseHostPort(options.address).status(), "--address"));
+  HS_RETURN_IF_ERROR(Annotate(ParseHostPort(options.admin_address).status(), "--admin_address"));
+  return Annotate(ParseHostPort(options.http_address).status(), "--http_address");
+}
+
+}  // namespace
+
+std::vector<OptionLine> OptionLines(const Options& options) {
+  return {
+#define HYPERSERVE_LINE(name, value, unit, reason) {#name, options.name, unit, reason},
+      HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_LINE)
+#undef HYPERSERVE_LINE
+#define HYPERSERVE_LINE(type, name, value, least, most, unit, reason) \
+  {#name, NumberText<type>(options.name), unit, reason},
+          HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_LINE)
+#undef HYPERSERVE_LINE
+  };
+}
+
+absl::Status ValidateOptions(const Options& options) {
+#define HYPERSERVE_CHECK(type, name, value, least, most, ...) \
+  HS_RETURN_IF_ERROR(CheckRange<type>(#name, options.name, least, most));
+  HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_CHECK)
+#undef HYPERSERVE_CHECK
+  if (options.request_rows_max > options.queue_rows_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--request_rows_max=", options.request_rows_max, " is more than --queue_rows_max=",
+        options.queue_rows_max, ": such a request could never be queued"));
+  }
+  return CheckTexts(options);
+}
+
+absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  HostPort parsed;
+  const auto error = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", Absl(text), "' is no host:port, as in 127.0.0.1:8500"));
+  };
+  if (colon == std::string_view::npos || colon == 0) return error();
+  parsed.host = text.substr(0, colon);
+  const char* const end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data() + colon + 1, end, parsed.port);
+  if (code != std::errc() || stop != end || parsed.port < 0 || parsed.port > 65535) return error();
+  return parsed;
+}
+
+std::string OptionsHelp() {
+  std::string page =
+      "hyperserve: serves hypersolved continuous-depth models\n\n"
+      "  hyperserve --models FOLDER [flags]    serve a model repository\n"
+      "  hyperserve --check FOLDER             say what in a model folder does not fit\n"
+      "  hyperserve --version                  say what this is\n\n"
+      "Flags (--flagfile=FILE reads them from a file, one a line):\n\n";
+  for (const OptionLine& line : OptionLines({})) {
+    absl::StrAppend(&page, "  --", line.name, "=", line.value, "  (", line.unit, ")\n      ",
+                    line.reason, "\n");
+  }
+  return page;
+}
+
+std::string OptionsMarkdown() {
+  std::string table = "| flag | default | unit | why |\n|---|---|---|---|\n";
+  for (const OptionLine& line : OptionLines({})) {
+    absl::StrAppend(&table, "| `--", line.name, "` | ",
+                    line.value.empty() ? "" : absl::StrCat("`", line.value, "`"), " | ", line.unit,
+                    " | ", line.reason, " |\n");
+  }
+  return table;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,89 @@
+#include "server/status_pages.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int kUnavailable = 503;
+
+void SetModelFigures(const ServedModel& served, Metrics& metrics) {
+  double problems = served.problem.empty() ? 0 : 1;
+  for (const CorrectionState& state : served.corrections) {
+    metrics.Set(Metric::kActiveGeneration, {served.name, PrintMethod(state.method)},
+                state.active ? static_cast<double>(state.active->number) : 0);
+    if (!state.problem.empty()) ++problems;
+  }
+  metrics.Set(Metric::kModelProblems, {served.name}, problems);
+}
+
+void AppendModel(const ServedModel& served, std::string& body) {
+  absl::StrAppend(&body, "model ", served.name);
+  for (const CorrectionState& state : served.corrections) {
+    if (state.active) {
+      absl::StrAppend(&body, " ", PrintMethod(state.method), "=", state.active->number);
+    }
+  }
+  absl::StrAppend(&body, "\n");
+  if (!served.problem.empty()) {
+    absl::StrAppend(&body, "problem ", served.name, ": ", served.problem, "\n");
+  }
+  for (const CorrectionState& state : served.corrections) {
+    if (state.problem.empty()) continue;
+    absl::StrAppend(&body, "problem ", served.name, "/", PrintMethod(state.method), ": ",
+                    state.problem, "\n");
+  }
+}
+
+}  // namespace
+
+void RefusedModels::Add(Refusal refusal) {
+  const std::lock_guard lock(mutex_);
+  refusals_.push_back(std::move(refusal));
+}
+
+std::vector<RefusedModels::Refusal> RefusedModels::List() const {
+  const std::lock_guard lock(mutex_);
+  return refusals_;
+}
+
+HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
+  Metrics& metrics = *environment.metrics;
+  const Batcher::Depth depth = environment.batcher->depth();
+  metrics.Set(Metric::kQueueRequests, {}, static_cast<double>(depth.requests));
+  metrics.Set(Metric::kQueueRows, {}, static_cast<double>(depth.rows));
+  metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));
+  metrics.Set(Metric::kLiveQueues, {}, static_cast<double>(depth.queues));
+  const std::shared_ptr<Registry> registry = environment.registry();
+  metrics.Set(Metric::kReady, {}, registry && !environment.draining ? 1 : 0);
+  if (registry) {
+    for (const auto& served : registry->List()) SetModelFigures(*served, metrics);
+  }
+  for (const RefusedModels::Refusal& refusal : refused.List()) {
+    metrics.Set(Metric::kModelProblems, {refusal.model}, 1);
+  }
+  return {.body = metrics.Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+HttpReply ReadyPage(const Environment& environment, const RefusedModels& refused) {
+  const std::shared_ptr<Registry> registry = environment.registry();
+  HttpReply reply;
+  if (environment.draining) {
+    reply = {.status = kUnavailable, .body = "draining\n"};
+  } else if (!registry) {
+    reply = {.status = kUnavailable, .body = "loading\n"};
+  } else {
+    reply.body = "ready\n";
+  }
+  if (registry) {
+    for (const auto& served : registry->List()) AppendModel(*served, reply.body);
+  }
+  for (const RefusedModels::Refusal& refusal : refused.List()) {
+    absl::StrAppend(&reply.body, "problem ", refusal.model, ": ", refusal.reason, "\n");
+  }
+  return reply;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,15 @@
+// First use costs what later use does not: memory, kernels, device copies of weights. Paid here,
+// before anybody waits for it.
+#pragma once
+
+#include "absl/status/status.h"
+#include "server/batching/batcher.h"
+
+namespace hyperserve {
+
+// Solves one row of zeros of the model, with the correction where one is given, on every solver
+// that is free. Blocks. An overloaded batcher is no error: then its engines are warm.
+absl::Status WarmUp(const Model& model, const Hypersolver* correction, int solvers,
+                    Batcher& batcher, const Clock& clock);
+
+}  // namespace hyperserve
