@@ -1,0 +1,86 @@
+// Shorthand of the engine's tests: rows as plain vectors, batches of one segment, every device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/engine/engine.h"
+#include "core/io/philox.h"
+#include "core/io/tensor.h"
+
+namespace hyperserve {
+
+// F64 rows of this shape: scale times normals of the seed.
+inline HostTensor NormalRows(int64_t rows, Shape shape, uint64_t seed, double scale = 1.0) {
+  shape.insert(shape.begin(), rows);
+  HostTensor tensor = HostTensor::Zeros(Dtype::kF64, shape);
+  PhiloxNormals(seed, 0, rows, tensor.elements() / rows, tensor.as<double>());
+  for (double& value : tensor.as<double>()) value *= scale;
+  return tensor;
+}
+
+inline TensorView View(const HostTensor& tensor) {
+  return {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+}
+
+// The bytes of one row.
+inline std::string RowBytes(const HostTensor& tensor, int64_t row) {
+  const size_t size = tensor.bytes.size() / static_cast<size_t>(tensor.shape.at(0));
+  const char* begin = reinterpret_cast<const char*>(tensor.bytes.data());
+  return std::string(begin + static_cast<size_t>(row) * size, size);
+}
+
+inline double Number(const HostTensor& tensor, int64_t index) {
+  const size_t i = static_cast<size_t>(index);
+  return tensor.dtype == Dtype::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
+}
+
+inline FixedPlan Fixed(Method method, int steps) {
+  return {.method = {.method = method}, .steps = steps};
+}
+inline FixedPlan Hypersolved(Method method, int steps) {
+  return {.method = {.method = method}, .steps = steps, .hypersolved = true};
+}
+inline AdaptivePlan Dopri5(double tolerance) {
+  return {.method = {.method = Method::kDopri5}, .rtol = tolerance, .atol = tolerance};
+}
+
+// Parameter: the device's name.
+class EngineTest : public testing::TestWithParam<std::string> {
+ protected:
+  EngineTest() : engine_(MakeReadableEngine(GetParam()).value()) {}
+
+  bool on_cpu() const { return GetParam() == "cpu"; }
+
+  absl::StatusOr<BatchResult> TryRun(const BatchSpec& spec, const HostTensor& rows) {
+    return RunBatch(*engine_,
+                    {.spec = spec, .segments = {{.rows = rows.shape.at(0), .data = View(rows)}}});
+  }
+
+  BatchResult Run(const BatchSpec& spec, const HostTensor& rows) {
+    absl::StatusOr<BatchResult> result = TryRun(spec, rows);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : BatchResult{};
+  }
+
+  std::unique_ptr<Engine> engine_;
+};
+
+inline std::vector<std::string> DeviceNames() {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : ListDevices()) names.push_back(device.name);
+  return names;
+}
+
+inline std::string DeviceTestName(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,132 @@
+// Promise 1: a row's answer does not depend on the rows beside it. On the CPU no bit of it; on CUDA
+// no bit of it within one bucket.
+#include <gtest/gtest.h>
+
+#include "core/engine/row_padding.h"
+#include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/random_model.h"
+
+namespace hyperserve {
+namespace {
+
+// `row` of easy at place `place` among rows of hard.
+HostTensor Among(const HostTensor& easy, int64_t row, HostTensor hard, int64_t place) {
+  const size_t size = hard.bytes.size() / static_cast<size_t>(hard.shape[0]);
+  std::copy_n(easy.bytes.begin() + static_cast<long>(static_cast<size_t>(row) * size), size,
+              hard.bytes.begin() + static_cast<long>(static_cast<size_t>(place) * size));
+  return hard;
+}
+
+class RowIndependenceTest : public EngineTest {
+ protected:
+  // Everything that the engine says of one row.
+  static std::string Answer(const BatchResult& result, int64_t row) {
+    std::string answer = RowBytes(result.state, row);
+    for (const HostTensor* part : {&result.outputs, &result.saved, &result.log_density}) {
+      if (!part->bytes.empty()) answer += RowBytes(*part, row);
+    }
+    const size_t i = static_cast<size_t>(row);
+    return absl::StrCat(answer, static_cast<int>(result.status[i]), " ", result.nfe[i], " ",
+                        result.macs[i]);
+  }
+
+  void ExpectIndependent(const BatchSpec& spec, const Shape& shape) {
+    for (const Tier tier : {Tier::kExact, Tier::kDouble}) {
+      BatchSpec with_tier = spec;
+      with_tier.tier = tier;
+      const HostTensor easy = NormalRows(3, shape, 1, 0.5), hard = NormalRows(64, shape, 2, 2.0);
+      for (const int64_t row : {0, 2}) {
+        const std::string among =
+            Answer(Run(with_tier, Among(easy, row, NormalRows(64, shape, 3, 0.1), 0)), 0);
+        for (const int64_t place : {0, 13, 63}) {
+          EXPECT_EQ(Answer(Run(with_tier, Among(easy, row, hard, place)), place), among)
+              << TierName(tier) << " at " << place;
+        }
+        if (!on_cpu()) continue;  // other sizes are other buckets
+        for (const int64_t size : {1, 2, 3, 33}) {
+          const HostTensor few = NormalRows(size, shape, 4, 2.0);
+          EXPECT_EQ(Answer(Run(with_tier, Among(easy, row, few, size - 1)), size - 1), among)
+              << TierName(tier) << " of " << size;
+        }
+      }
+    }
+  }
+};
+
+TEST_P(RowIndependenceTest, OfFlows) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  BatchSpec spec = {.model = model, .plan = Fixed(Method::kRk4, 2), .entry = Entry::kState};
+  ExpectIndependent(spec, {2});
+  spec.plan = Dopri5(1e-6);
+  spec.save_at = {0.3, 0.9};
+  ExpectIndependent(spec, {2});
+  spec.log_density = LogDensity::kDivergence;
+  ExpectIndependent(spec, {2});
+}
+
+TEST_P(RowIndependenceTest, OfHypersolvedFlowsAndTheirDensities) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  BatchSpec spec = {
+      .model = model,
+      .correction = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 2),
+      .plan = Hypersolved(Method::kHeun, 2),
+      .entry = Entry::kState,
+      .direction = Direction::kNoiseToData};
+  ExpectIndependent(spec, {2});
+  spec.log_density = LogDensity::kStepMap;
+  ExpectIndependent(spec, {2});
+}
+
+// Every activation and norm, on rows whose length fills no vector.
+TEST_P(RowIndependenceTest, OfEveryLayer) {
+  for (const ActivationKind kind :
+       {ActivationKind::kSoftplus, ActivationKind::kTanh, ActivationKind::kRelu,
+        ActivationKind::kSilu, ActivationKind::kGelu, ActivationKind::kSigmoid}) {
+    ModelSpec spec = fixture::FlowSpec();
+    spec.input.shape = {3, 5, 5};
+    spec.field = {{Conv2dLayer{.in = 3, .out = 7, .kernel = 3, .padding = 1}},
+                  {GroupNormLayer{.groups = 7, .channels = 7}},
+                  {ActivationLayer{kind}},
+                  {Conv2dLayer{.in = 7, .out = 3, .kernel = 1}},
+                  {ActivationLayer{kind}}};
+    ExpectIndependent({.model = fixture::RandomModel(spec, 1),
+                       .plan = Fixed(Method::kHeun, 2),
+                       .entry = Entry::kState},
+                      {3, 5, 5});
+  }
+}
+
+TEST_P(RowIndependenceTest, OfImages) {
+  const auto model = fixture::RandomModel(fixture::ImageSpec(), 1);
+  BatchSpec spec = {.model = model,
+                    .plan = Fixed(Method::kEuler, 2),
+                    .entry = Entry::kState,
+                    .want_outputs = true};
+  ExpectIndependent(spec, {8, 12, 12});
+  spec.plan = Dopri5(1e-3);
+  ExpectIndependent(spec, {8, 12, 12});
+  spec.plan = Hypersolved(Method::kEuler, 2);
+  spec.correction = fixture::RandomHypersolver(fixture::ImageCorrectionSpec(), *model, 2);
+  ExpectIndependent(spec, {8, 12, 12});
+}
+
+TEST(RowPaddingTest, FollowsTheLayers) {
+  const Layer softplus = {ActivationLayer{}}, relu = {PreluLayer{}};
+  EXPECT_EQ(RowMultiple({softplus}, {2}), 16);
+  EXPECT_EQ(RowMultiple({softplus}, {32, 28, 28}), 1);
+  EXPECT_EQ(RowMultiple({softplus}, {3, 5, 5}), 32);
+  EXPECT_EQ(RowMultiple({relu}, {3, 5, 5}), 1);
+  EXPECT_EQ(RowMultiple({{LinearLayer{.in = 4, .out = 4}}}, {4}), 32);
+  EXPECT_EQ(RowMultiple({{AugmentLayer{.layers = {softplus}}}}, {8}), 4);
+  const RowPadding padding{.multiple = 32, .at_least = 64};
+  EXPECT_EQ(padding.Rows(1), 64);
+  EXPECT_EQ(padding.Rows(65), 96);
+  EXPECT_EQ(Bucket(1), 1);
+  EXPECT_EQ(Bucket(33), 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, RowIndependenceTest, testing::ValuesIn(DeviceNames()),
+                         DeviceTestName);
+
+}  // namespace
+}  // namespace hyperserve
