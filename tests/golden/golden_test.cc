@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/engine/engine.h"
+#include "core/io/philox.h"
 #include "tests/golden/golden_case.h"
 
 namespace hyperserve {
@@ -115,6 +116,33 @@ TEST_P(GoldenTest, VisionExact) {
   EXPECT_LE(Compare(start, Answer("z0")).relative, GetParam().agreement.fixed);
 }
 
+// One image alone and among 63 of noise, which are harder.
+TEST_P(GoldenTest, VisionRowsAreAlone) {
+  if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
+  if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
+  HostTensor batch = HostTensor::Zeros(Dtype::kU8, {64, 1, 28, 28});
+  for (size_t i = 0; i < batch.bytes.size(); ++i) {
+    batch.bytes[i] =
+        static_cast<std::byte>(Philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, {1, 2})[0]);
+  }
+  const TensorView image = FirstRows(Answer("x_u8"), 1);
+  std::copy(image.bytes.begin(), image.bytes.end(), batch.bytes.begin());
+  BatchSpec spec = Spec();
+  spec.want_outputs = true;
+  const bool single = spec.tier == Tier::kExact;  // a CPU takes a minute for 64 in float64
+  const TensorView among =
+      FirstRows(TensorView{batch.dtype, batch.shape, batch.bytes}, single ? 64 : 16);
+  for (const char* text : {"hyper_euler:2", "dopri5:1e-2"}) {
+    const Plan plan = ParsePlan(text).value();
+    if (plan.fixed() != nullptr) spec.plan = *plan.fixed();
+    if (plan.adaptive() != nullptr) spec.plan = *plan.adaptive();
+    const BatchResult alone = Run(spec, image), beside = Run(spec, among);
+    EXPECT_EQ(FirstRows(beside.outputs, 1).bytes, alone.outputs.bytes) << text;
+    EXPECT_EQ(FirstRows(beside.state, 1).bytes, alone.state.bytes) << text;
+    EXPECT_EQ(beside.nfe[0], alone.nfe[0]) << text;
+  }
+}
+
 class GoldenFlowTest : public GoldenTest {
  protected:
   void CheckSamples(const std::string& name) {
@@ -158,6 +186,33 @@ class GoldenFlowTest : public GoldenTest {
               GetParam().agreement.log_density);
   }
 };
+
+// Each of eight samples alone and among 63 that are drawn three times as wide.
+TEST_P(GoldenFlowTest, PinwheelRowsAreAlone) {
+  if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
+  if (!Load("cnf_pinwheel")) GTEST_SKIP() << "no cnf_pinwheel in " << GoldenFolder();
+  HostTensor batch = HostTensor::Zeros(Dtype::kF64, {64, 2});
+  BatchSpec spec = Spec();
+  spec.entry = Entry::kState;
+  spec.direction = Direction::kNoiseToData;
+  for (size_t row = 0; row < 8; ++row) {
+    PhiloxNormals(3, 0, 64, 2, batch.as<double>());
+    for (double& value : batch.as<double>()) value *= 3;
+    TensorView one = Answer("z");
+    one.shape[0] = 1;
+    one.bytes = one.bytes.subspan(16 * row, 16);
+    std::copy(one.bytes.begin(), one.bytes.end(), batch.bytes.begin());
+    for (const char* text : {"hyper_heun:1", "rk4:4", "dopri5:1e-6"}) {
+      const Plan plan = ParsePlan(text).value();
+      if (plan.fixed() != nullptr) spec.plan = *plan.fixed();
+      if (plan.adaptive() != nullptr) spec.plan = *plan.adaptive();
+      const BatchResult alone = Run(spec, one);
+      const BatchResult beside = Run(spec, {batch.dtype, batch.shape, batch.bytes});
+      EXPECT_EQ(FirstRows(beside.state, 1).bytes, alone.state.bytes) << text;
+      EXPECT_EQ(beside.nfe[0], alone.nfe[0]) << text;
+    }
+  }
+}
 
 TEST_P(GoldenFlowTest, PinwheelSamples) { CheckSamples("cnf_pinwheel"); }
 TEST_P(GoldenFlowTest, PinwheelLogDensities) { CheckLogDensities("cnf_pinwheel"); }

@@ -110,6 +110,25 @@ TEST_P(RowIndependenceTest, OfImages) {
   ExpectIndependent(spec, {8, 12, 12});
 }
 
+// Convolutions that no activation pads: one image alone must not be convolved in another way.
+TEST_P(RowIndependenceTest, OfConvolutions) {
+  for (const auto& [state, hidden, kernel, size] :
+       {std::tuple{1, 4, 3, 28}, std::tuple{16, 64, 1, 14}, std::tuple{64, 64, 3, 14},
+        std::tuple{65, 32, 3, 14}, std::tuple{5, 12, 5, 16}}) {
+    ModelSpec spec = fixture::FlowSpec();
+    spec.input.shape = {state, size, size};
+    const int64_t padding = kernel / 2;
+    spec.field = {{Conv2dLayer{.in = state, .out = hidden, .kernel = kernel, .padding = padding}},
+                  {PreluLayer{.slopes = 1}},
+                  {Conv2dLayer{.in = hidden, .out = state, .kernel = kernel, .padding = padding}}};
+    SCOPED_TRACE(absl::StrCat(state, "-", hidden, " kernel ", kernel, " on ", size));
+    ExpectIndependent({.model = fixture::RandomModel(spec, 1),
+                       .plan = Fixed(Method::kEuler, 1),
+                       .entry = Entry::kState},
+                      spec.input.shape);
+  }
+}
+
 TEST(RowPaddingTest, FollowsTheLayers) {
   const Layer softplus = {ActivationLayer{}}, relu = {PreluLayer{}};
   EXPECT_EQ(RowMultiple({softplus}, {2}), 16);

@@ -255,6 +255,36 @@ TEST(NetTest, TracesCanBeDifferentiated) {
   EXPECT_NEAR(gradient, (above - trace().item<double>()) / (2 * h), 1e-8);
 }
 
+// In float32 on the CPU convolutions take a path of their own: the trainer needs its gradients too,
+// and those of its gradients.
+TEST(NetTest, ConvolutionsInSinglePrecisionHaveTheGradientsOfDoubles) {
+  const LayerList layers = {{Conv2dLayer{.in = 2, .out = 3, .kernel = 3, .padding = 1}},
+                            {ActivationLayer{ActivationKind::kTanh}},
+                            {Conv2dLayer{.in = 3, .out = 2, .kernel = 1}}};
+  const TensorMap doubles = RandomTensors(layers);
+  const at::Tensor x = Random({2, 2, 7, 7});
+  const auto gradients = [&](at::ScalarType dtype) {
+    TensorMap tensors;
+    std::vector<at::Tensor> parameters;
+    for (const auto& [name, tensor] : doubles) {
+      tensors[name] = tensor.to(dtype).detach().clone().requires_grad_();
+      parameters.push_back(tensors[name]);
+    }
+    const at::Tensor input = x.to(dtype).requires_grad_();
+    const at::Tensor loss = Apply(layers, tensors, input).square().sum();
+    const at::Tensor slope =
+        torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+    auto found = torch::autograd::grad({loss + slope.square().sum()}, parameters);
+    found.push_back(slope.detach());
+    return found;
+  };
+  const auto single = gradients(at::kFloat), expected = gradients(at::kDouble);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double size = expected[i].abs().max().item<double>();
+    EXPECT_LT(MaxDifference(single[i].to(at::kDouble), expected[i]), 1e-5 * size);
+  }
+}
+
 TEST(NetTest, NamesWhatIsMissingOrOfAnotherShape) {
   const LayerList layers = {{LinearLayer{.in = 2, .out = 3}}};
   TensorMap tensors = RandomTensors(layers);
