@@ -24,6 +24,9 @@ namespace {
 
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
 constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
+// After draining, calls are still refused in words for this long: one that arrives while gRPC
+// closes ends as CANCELLED, which tells its client nothing.
+constexpr std::chrono::milliseconds kFarewell{200};
 
 std::string ResolveDevice(const std::string& asked, const std::vector<DeviceInfo>& devices) {
   if (asked != "auto") return asked;
@@ -246,6 +249,7 @@ void Daemon::Shutdown() {
     const bool all = parts.batcher->Drain(
         std::chrono::milliseconds(static_cast<int64_t>(parts.options.drain_seconds * 1000)));
     spdlog::info("event=drained all_finished={}", all);
+    std::this_thread::sleep_for(kFarewell);
   }
   parts.environment.set_registry(nullptr);
   for (Listener* listener : {&parts.calls_listener, &parts.admin_listener}) {

@@ -1,0 +1,99 @@
+#include "server/rpc/admin_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/rpc/service_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+
+class AdminServiceTest : public testing::Test {
+ protected:
+  AdminServiceTest() { server_.Load(); }
+
+  v1::PublishHypersolverRequest Candidate(double scale) {
+    const auto tiny = fixture::TinyFlow();
+    fixture::CorrectionOptions options = fixture::DefaultCorrection(tiny);
+    options.scale = scale;
+    v1::PublishHypersolverRequest request;
+    request.set_model("tiny_flow");
+    request.set_method("heun");
+    for (const auto& [name, content] : fixture::TinyCorrection(tiny, options)) {
+      v1::NamedFile* file = request.add_files();
+      file->set_name(name);
+      file->set_content(content);
+    }
+    return request;
+  }
+
+  TestServer server_{{.queue_delay_max = std::chrono::microseconds(100)},
+                     [] { return MakeReadableEngine("cpu"); }};
+  grpc::ClientContext context_;
+};
+
+TEST_F(AdminServiceTest, PublishAndRollback) {
+  v1::PublishHypersolverRequest request = Candidate(1.0);
+  request.set_parent_generation(1);
+  v1::PublishHypersolverReply published;
+  grpc::Status status = server_.admin->PublishHypersolver(&context_, request, &published);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(published.generation(), 2);
+  EXPECT_EQ(published.previous_generation(), 1);
+  ASSERT_EQ(published.gate_size(), 3);
+  EXPECT_LT(published.gate(0).candidate_error(), published.gate(0).base_error());
+
+  grpc::ClientContext late;
+  status = server_.admin->PublishHypersolver(&late, request, &published);
+  EXPECT_EQ(status.error_code(), grpc::ABORTED);
+
+  v1::RollbackHypersolverRequest back;
+  back.set_model("tiny_flow");
+  back.set_method("heun");
+  v1::RollbackHypersolverReply rolled;
+  grpc::ClientContext second;
+  status = server_.admin->RollbackHypersolver(&second, back, &rolled);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(rolled.generation(), 1);
+  EXPECT_EQ(rolled.previous_generation(), 2);
+}
+
+TEST_F(AdminServiceTest, WorseThanTheBaseIsRefusedWithNumbers) {
+  v1::PublishHypersolverReply reply;
+  const grpc::Status status = server_.admin->PublishHypersolver(&context_, Candidate(-1), &reply);
+  EXPECT_EQ(status.error_code(), grpc::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("K"));
+}
+
+TEST_F(AdminServiceTest, WrongRequests) {
+  v1::PublishHypersolverReply reply;
+  v1::PublishHypersolverRequest request = Candidate(1);
+  request.set_model("nobody");
+  EXPECT_EQ(server_.admin->PublishHypersolver(&context_, request, &reply).error_code(),
+            grpc::NOT_FOUND);
+  request = Candidate(1);
+  *request.add_files() = request.files(0);
+  grpc::ClientContext second;
+  const grpc::Status status = server_.admin->PublishHypersolver(&second, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("twice"));
+}
+
+TEST_F(AdminServiceTest, WhatIsNotBuiltSaysSo) {
+  v1::LoadModelReply loaded;
+  grpc::ClientContext second, third;
+  EXPECT_EQ(server_.admin->LoadModel(&context_, {}, &loaded).error_code(), grpc::UNIMPLEMENTED);
+  v1::UnloadModelReply unloaded;
+  EXPECT_EQ(server_.admin->UnloadModel(&second, {}, &unloaded).error_code(), grpc::UNIMPLEMENTED);
+  const auto watch = server_.admin->WatchModels(&third, {});
+  v1::WatchModelsReply news;
+  EXPECT_FALSE(watch->Read(&news));
+  const grpc::Status status = watch->Finish();
+  EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("not built yet"));
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,49 @@
+#include "tests/server/rpc/service_fixture.h"
+
+#include <gtest/gtest.h>
+
+namespace hyperserve {
+
+TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits) {
+  environment.limits = limits;
+  environment.metrics = &metrics;
+  environment.clock = &Clock::Real();
+  environment.started = Clock::Real().Now();
+  environment.facts = {.version = "1.2.3",
+                       .commit = "abc",
+                       .devices = {{"cpu", "a processor", 1024}},
+                       .engines = {"readable"},
+                       .limits = {{"steps_max", "10", "steps", "a reason"}}};
+  auto started = Batcher::Start(std::move(options), std::move(engines), &Clock::Real());
+  EXPECT_TRUE(started.ok()) << started.status();
+  batcher = *std::move(started);
+  environment.batcher = batcher.get();
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&calls_service_);
+  builder.RegisterService(&admin_service_);
+  server_ = builder.BuildAndStart();
+  calls = v1::Hyperserve::NewStub(server_->InProcessChannel({}));
+  admin = v1::Admin::NewStub(server_->InProcessChannel({}));
+}
+
+TestServer::~TestServer() {
+  batcher->Drain(std::chrono::milliseconds(0));
+  environment.set_registry(nullptr);
+  server_->Shutdown();
+}
+
+void TestServer::Load() {
+  EXPECT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
+  auto registry = Registry::Open({.repository = folder.path(), .poll_seconds = 0},
+                                 [](const Registry::Event&) {});
+  ASSERT_TRUE(registry.ok()) << registry.status();
+  environment.set_registry(*std::move(registry));
+}
+
+std::string Trailer(const grpc::ClientContext& context, const std::string& key) {
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,40 @@
+// Both services in this process, on a registry of the tiny models, behind an in-process channel.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "hyperserve/v1/admin.grpc.pb.h"
+#include "hyperserve/v1/hyperserve.grpc.pb.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/hyperserve_service.h"
+#include "tests/testing/model_fixture.h"
+
+namespace hyperserve {
+
+class TestServer {
+ public:
+  TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits = {});
+  ~TestServer();
+
+  // Calls before this are UNAVAILABLE.
+  void Load();
+
+  TemporaryFolder folder;
+  Metrics metrics;
+  Environment environment;
+  std::unique_ptr<Batcher> batcher;
+  std::unique_ptr<v1::Hyperserve::Stub> calls;
+  std::unique_ptr<v1::Admin::Stub> admin;
+
+ private:
+  HyperserveService calls_service_{&environment};
+  AdminService admin_service_{&environment};
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// The first value of a key in a call's trailing metadata; empty: none.
+std::string Trailer(const grpc::ClientContext& context, const std::string& key);
+
+}  // namespace hyperserve
