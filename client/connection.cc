@@ -71,6 +71,10 @@ absl::Status Connection::Call(const RetryPolicy& policy, Deadline deadline,
       context.set_deadline(deadline.at);
       made = attempt(context);
       if (made.status.ok()) return absl::OkStatus();
+      if (made.status.error_code() == grpc::StatusCode::CANCELLED) {  // not by us
+        made.status = {grpc::StatusCode::UNAVAILABLE,
+                       absl::StrCat(address_, " closed while the call was under way")};
+      }
       failed.repeatable = made.resumable;
       failed.pushback = PushbackOf(context);
     }

@@ -1,0 +1,62 @@
+// The real daemon as a process, on ports that the system chose, with a repository of tiny models.
+#pragma once
+
+#include <google/protobuf/struct.pb.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/client.h"
+#include "tests/e2e/process.h"
+#include "tests/testing/model_fixture.h"
+
+namespace hyperserve {
+
+// How long anything that should happen soon may take on a busy machine.
+inline constexpr std::chrono::seconds kSoon{60};
+
+struct HttpAnswer {
+  int status = 0;  // 0: no answer
+  std::string body;
+};
+
+class Daemon {
+ public:
+  // Starts it on `repository` and waits until /readyz says yes. The failure holds the log.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& repository,
+                                                       std::vector<std::string> flags = {});
+  ~Daemon();  // killed, if it still runs
+
+  ClientOptions client_options() const;
+  const std::string& address() const { return address_; }
+  const std::string& admin_address() const { return admin_address_; }
+  HttpAnswer Get(const std::string& path) const;
+
+  void Signal(int signal) const { process_->Signal(signal); }
+  std::optional<int> WaitForExit(std::chrono::milliseconds limit = kSoon) {
+    return process_->Wait(limit);
+  }
+  std::string Log() const;
+
+ private:
+  Daemon() = default;
+  absl::Status WaitUntilReady(const std::string& ports_file);
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Process> process_;
+  std::string address_, admin_address_, http_address_;
+};
+
+// The client program, called on this daemon. `words`: command, arguments, options.
+Finished RunClient(const Daemon& daemon, std::vector<std::string> words);
+
+// JSON text as a value; the test fails where it is none.
+google::protobuf::Struct ParseJson(const std::string& text);
+// Numbers of a list, nested ones flattened; null is NaN.
+std::vector<double> JsonNumbers(const google::protobuf::Value& value);
+
+}  // namespace hyperserve

@@ -1,0 +1,143 @@
+// What the daemon tells about itself: health, reflection, pages, metrics.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "core/io/file.h"
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/tiny.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+Deadline Soon() { return Deadline::In(kSoon); }
+
+class Observe : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(fixture::WriteTinyRepository(repository_.path()).ok());
+    auto daemon = Daemon::Start(repository_.path());
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+
+  TemporaryFolder repository_;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+TEST_F(Observe, HealthPerModel) {
+  Client client(daemon_->client_options());
+  for (const std::string service : {"", "model/tiny_flow", "model/tiny_classifier"}) {
+    const auto state = client.CheckHealth(service, Soon());
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(*state, HealthState::kServing) << service;
+  }
+  EXPECT_EQ(client.CheckHealth("model/nobody", Soon()).status().code(),
+            absl::StatusCode::kNotFound);
+  HealthState seen = HealthState::kUnknown;
+  const auto watch = [&](HealthState state) {
+    seen = state;
+    return false;
+  };
+  EXPECT_TRUE(client.WatchHealth("model/tiny_flow", Soon(), watch).ok());
+  EXPECT_EQ(seen, HealthState::kServing);
+  EXPECT_TRUE(client.WatchHealth("model/nobody", Soon(), watch).ok());
+  EXPECT_EQ(seen, HealthState::kServiceUnknown);
+}
+
+// One message each way on the reflection stream, as bytes: its protocol is not among our protos.
+std::string Reflect(const Daemon& daemon, const std::string& request_bytes) {
+  grpc::GenericStub stub(grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(Soon().at);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const grpc::Slice slice(request_bytes);
+  call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  queue.Next(&tag, &ok);
+  grpc::ByteBuffer reply;
+  call->Read(&reply, nullptr);
+  queue.Next(&tag, &ok);
+  std::vector<grpc::Slice> slices;
+  if (ok) reply.Dump(&slices).ok();
+  std::string bytes;
+  for (const grpc::Slice& part : slices) {
+    bytes.append(reinterpret_cast<const char*>(part.begin()), part.size());
+  }
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  return bytes;
+}
+
+TEST_F(Observe, ReflectionListsTheServices) {
+  const std::string list_services = {0x3a, 0x00};  // field 7, an empty string
+  const std::string services = Reflect(*daemon_, list_services);
+  EXPECT_THAT(services, HasSubstr("hyperserve.v1.Hyperserve"));
+  EXPECT_THAT(services, HasSubstr("grpc.health.v1.Health"));
+  const std::string symbol = "hyperserve.v1.Hyperserve";
+  const std::string file =
+      Reflect(*daemon_, "\x22" + std::string(1, static_cast<char>(symbol.size())) + symbol);
+  EXPECT_THAT(file, HasSubstr("SampleStream")) << "field 4: the file that holds the symbol";
+}
+
+TEST_F(Observe, PagesAndMetrics) {
+  Client client(daemon_->client_options());
+  ASSERT_TRUE(client.Sample(tiny::SampleRows(7, "hyper_heun:2"), Soon()).ok());
+  ASSERT_TRUE(client.Classify(tiny::ClassifyRows(3, "euler:2"), Soon()).ok());
+  EXPECT_EQ(client.GetModel("nobody", Soon()).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_FALSE(client.Publish(tiny::PublishRequest(tiny::Candidate(-1.0)), Soon()).ok());
+  EXPECT_EQ(daemon_->Get("/livez").status, 200);
+  const HttpAnswer ready = daemon_->Get("/readyz");
+  EXPECT_EQ(ready.status, 200);
+  EXPECT_THAT(ready.body, HasSubstr("tiny_flow"));
+  EXPECT_EQ(daemon_->Get("/other").status, 404);
+  const HttpAnswer metrics = daemon_->Get("/metrics");
+  ASSERT_EQ(metrics.status, 200);
+  for (const char* line :
+       {"hyperserve_build_info\\{", "hyperserve_request_duration_seconds_bucket\\{[^\n]*Sample",
+        "hyperserve_queue_duration_seconds_bucket", "hyperserve_solve_duration_seconds_bucket",
+        "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2"}) {
+    EXPECT_THAT(metrics.body, ContainsRegex(line));
+  }
+}
+
+TEST_F(Observe, PromtoolFindsNothingToSay) {
+  const std::string promtool = PROMTOOL;
+  if (promtool.empty()) GTEST_SKIP() << "promtool is not installed";
+  Client client(daemon_->client_options());
+  ASSERT_TRUE(client.Sample(tiny::SampleRows(7, "hyper_heun:2"), Soon()).ok());
+  const TemporaryFolder folder;
+  const std::string page = folder.path() + "/metrics";
+  ASSERT_TRUE(WriteFileAtomically(page, daemon_->Get("/metrics").body).ok());
+  const Finished check =
+      RunToEnd({"/bin/sh", "-c", "exec \"$0\" check metrics < \"$1\"", promtool, page});
+  EXPECT_EQ(check.exit_code, 0);
+  EXPECT_EQ(check.out + check.err, "");
+}
+
+TEST_F(Observe, LogsOneLineACallWithItsRequestId) {
+  Client client(daemon_->client_options());
+  v1::SampleRequest request = tiny::SampleRows(1, "hyper_heun:100");
+  request.mutable_options()->set_request_id("look-for-me");
+  ASSERT_FALSE(client.Sample(request, Soon()).ok());
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  while (daemon_->Log().find("look-for-me") == std::string::npos &&
+         std::chrono::steady_clock::now() < end) {
+  }
+  EXPECT_THAT(daemon_->Log(), ContainsRegex("look-for-me[^\n]*FAILED_PRECONDITION|"
+                                            "FAILED_PRECONDITION[^\n]*look-for-me"));
+}
+
+}  // namespace
+}  // namespace hyperserve

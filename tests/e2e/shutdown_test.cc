@@ -1,0 +1,111 @@
+// How the daemon ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/tiny.h"
+
+namespace hyperserve {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Deadline Soon() { return Deadline::In(kSoon); }
+
+class Shutdown : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(fixture::WriteTinyRepository(repository_.path()).ok());
+    auto daemon = Daemon::Start(repository_.path(), {"--drain_seconds=60"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+
+  TemporaryFolder repository_;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+TEST_F(Shutdown, UnderLoadExitsZeroWithNothingLost) {
+  std::atomic<int> answered = 0;
+  std::mutex mutex;
+  std::vector<absl::Status> failures;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      Client client(daemon_->client_options());
+      while (true) {
+        const auto reply = client.Sample(tiny::SampleRows(3, "rk4:50"), Soon());
+        if (!reply.ok()) {
+          const std::lock_guard lock(mutex);
+          failures.push_back(reply.status());
+          return;
+        }
+        ++answered;
+      }
+    });
+  }
+  while (answered < 40) std::this_thread::sleep_for(milliseconds(1));
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExit(), 0);
+  for (std::thread& thread : threads) thread.join();
+  // Each client was refused in words or found nobody; not one request was broken off.
+  for (const absl::Status& status : failures) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()), testing::AnyOf(testing::HasSubstr("shutting down"),
+                                                              testing::HasSubstr("no connection")));
+  }
+}
+
+TEST_F(Shutdown, FinishesWhatIsInFlightAndTellsHealth) {
+  Client client(daemon_->client_options());
+  std::vector<HealthState> states;
+  std::atomic<int> seen = 0;
+  std::thread watch([&] {
+    Client watcher(daemon_->client_options());
+    watcher
+        .WatchHealth("model/tiny_flow", Soon(),
+                     [&](HealthState state) {
+                       states.push_back(state);
+                       ++seen;
+                       return state == HealthState::kServing;
+                     })
+        .IgnoreError();
+  });
+  absl::StatusOr<v1::SampleReply> reply = absl::UnknownError("");
+  std::thread busy([&] { reply = client.Sample(tiny::SampleRows(16, "rk4:10000"), Soon()); });
+  while (seen == 0) std::this_thread::sleep_for(milliseconds(1));
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_EQ(daemon_->Get("/livez").status, 200);
+  EXPECT_EQ(daemon_->Get("/readyz").status, 200);
+  daemon_->Signal(SIGTERM);
+  watch.join();
+  EXPECT_THAT(states, testing::ElementsAre(HealthState::kServing, HealthState::kNotServing));
+  EXPECT_EQ(daemon_->WaitForExit(), 0);
+  busy.join();
+  EXPECT_TRUE(reply.ok()) << reply.status();
+}
+
+TEST_F(Shutdown, ASecondSignalEndsItAtOnce) {
+  Client client(daemon_->client_options());
+  absl::Status status;
+  std::thread busy(
+      [&] { status = client.Solve(tiny::SolveRows(4096, "rk4:10000/double"), Soon()).status(); });
+  std::this_thread::sleep_for(milliseconds(300));
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExit(milliseconds(300)), std::nullopt) << "it drains";
+  const auto begin = std::chrono::steady_clock::now();
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExit(), 128 + SIGTERM);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  busy.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
+}  // namespace
+}  // namespace hyperserve
