@@ -25,7 +25,6 @@ enum class Metric {
   kMacs,
   kActiveGeneration,
   kPublishResults,
-  kPublishDuration,
   kModelProblems,
   kQueueRequests,
   kQueueRows,
@@ -59,7 +58,7 @@ inline constexpr std::array<double, 19> kDurationBuckets = {
 inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,   32,   64,   128,
                                                        256, 512, 1024, 2048, 4096, 8192, 16384};
 
-inline constexpr std::array<MetricFamily, 27> kFamilies = {{
+inline constexpr std::array<MetricFamily, 26> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -151,13 +150,6 @@ inline constexpr std::array<MetricFamily, 27> kFamilies = {{
      "Candidates and rollbacks by what became of them.",
      {"model", "method", "source", "result"},
      {}},
-    {Metric::kPublishDuration,
-     MetricType::kHistogram,
-     "hyperserve_publish_duration_seconds",
-     "seconds",
-     "From a publish or rollback call to its answer.",
-     {"model", "call", "code"},
-     kDurationBuckets},
     {Metric::kModelProblems,
      MetricType::kGauge,
      "hyperserve_model_problems",
