@@ -4,8 +4,8 @@
     tools/demo.py BIN_DIR DATA_DIR [--models models] [--device auto|cpu|cuda:0] [--out build/demo]
 
 Everything printed was measured in this run. Results, pictures and logs land in --out. Exit code 0 means that every step
-did what it says; otherwise the first step that failed is named, with the end of the daemon's log, and nothing is left running.
-Python's standard library only, so that it also runs on a machine without a package manager; gnuplot is used where it is.
+did what it says; otherwise the first step that failed is named, with the end of the daemon's log. Either way nothing is
+left running. Python's standard library only, so that it also runs where nothing can be installed; gnuplot where it is.
 """
 
 import argparse
@@ -27,40 +27,31 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("bin_dir", type=pathlib.Path, help="where hyperserve, hyperserve-client and hyperserve-train stand")
+    parser.add_argument("bin_dir", type=pathlib.Path, help="folder of hyperserve, hyperserve-client, hyperserve-train")
     parser.add_argument("data_dir", type=pathlib.Path, help="the four files of Fashion-MNIST, gzipped or not")
-    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models", help="the repository to serve a copy of")
+    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "models", help="the repository; a copy is served")
     parser.add_argument("--recipes", type=pathlib.Path, default=ROOT / "training" / "recipes")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda:0, for the daemon and the trainer")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "demo", help="results, pictures, logs")
     return parser.parse_args()
 
 
-def device_of(name):
-    """auto: a GPU where its device file is."""
-    if name != "auto":
-        return name
-    return "cuda:0" if pathlib.Path("/dev/nvidia0").exists() else "cpu"
-
-
 def perform(teller, options, programs, folder):
     """All acts; what each measured."""
-    device = device_of(options.device)
-    trainer = Trainer(programs, options.recipes, folder, device)
     repository = folder / "models"
     shutil.copytree(options.models, repository)
+    trainer = Trainer(programs, options.recipes, folder, options.device)
     teller.heading("A correction trained too short, on purpose")
     with teller.waiting("the trainer makes it"):
-        teller.say(f"  {trainer.make_stale(repository)}")
+        teller.say(f"  {trainer.make_stale()}")
 
-    teller.heading(f"The daemon, on {device}")
+    teller.heading("The daemon starts")
     with teller.waiting("models load, corrections pass their gate, plans are warmed"):
-        daemon = Daemon(programs, repository, device)
-    trainer.daemon = daemon
+        daemon = Daemon(programs, repository, options.device)
     served = ", ".join(m["name"] for m in daemon.ask("models")["models"])
-    teller.say(f"  ready after {daemon.ready_seconds:.1f} s on port {daemon.ports['grpc']}; serves {served}")
+    teller.say(f"  ready after {daemon.ready_seconds:.1f} s at {daemon.addresses['address']}; serves {served}")
 
-    results = {"device": device}
+    results = {}
     teller.heading(f"{classify.IMAGES} test images of Fashion-MNIST under several plans")
     results["classify"] = classify.play(teller, daemon, options.data_dir)
     teller.heading(f"{flows.ROWS} samples of each flow from the same noise")
@@ -74,7 +65,8 @@ def perform(teller, options, programs, folder):
     results["seconds"] = teller.seconds()
     (options.out / "results.json").write_text(json.dumps(results, indent=1, default=str))
     teller.say()
-    teller.say(f"Done in {teller.seconds():.0f} s; SIGTERM ended the daemon with 0. All numbers: {options.out / 'results.json'}")
+    teller.say(f"Done in {teller.seconds():.0f} s; SIGTERM ended the daemon with 0.")
+    teller.say(f"All numbers: {options.out / 'results.json'}")
 
 
 def interrupt(_signal, _frame):
@@ -97,7 +89,7 @@ def main():
                 for ending in ENDINGS:  # a second Ctrl-C must not leave anything behind
                     signal.signal(ending, signal.SIG_IGN)
                 programs.stop_all()
-    except Failure as failure:
+    except (Failure, OSError) as failure:
         print(f"\ndemo: failed after {teller.seconds():.0f} s: {failure}", file=sys.stderr)
         log = options.out / "daemon.log"
         if log.exists():

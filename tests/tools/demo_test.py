@@ -51,6 +51,10 @@ class PrometheusTest(unittest.TestCase):
     def test_beyond_the_last_bound_it_says_that_bound(self):
         self.assertEqual(prometheus.quantile([(1.0, 1), (2.0, 1), (math.inf, 10)], 0.99), 2.0)
 
+    def test_of_few_requests_it_says_only_the_bucket(self):
+        self.assertEqual(observe.quantile_text([(0.001, 1), (0.002, 2), (math.inf, 2)], 0.99), "<= 2.00")
+        self.assertEqual(observe.quantile_text([(0.001, 1), (0.002, 1), (math.inf, 2)], 0.99), "<= inf")
+
     def test_nothing_of_an_empty_histogram(self):
         self.assertIsNone(prometheus.quantile([(1.0, 0), (math.inf, 0)], 0.5))
         self.assertIsNone(prometheus.quantile([], 0.5))
@@ -59,10 +63,9 @@ class PrometheusTest(unittest.TestCase):
         samples = prometheus.parse(PAGE)
         self.assertEqual(prometheus.histograms(samples, observe.LATENCY, ("model", "call", "plan")),
                          {("a", "Sample", "heun:1"): [(0.001, 50), (0.002, 190), (math.inf, 200)]})
-        [(model, call, plan, requests, p50, p99)] = observe.latencies(samples)
+        [(model, call, plan, requests, buckets)] = observe.latencies(samples)
         self.assertEqual((model, call, plan, requests), ("a", "Sample", "heun:1", 200))
-        self.assertAlmostEqual(p50, 0.001 + 0.001 * 50 / 140)
-        self.assertEqual(p99, 0.002)
+        self.assertEqual([observe.quantile_text(buckets, q) for q in (0.5, 0.99)], ["1.36", "2.00"])
         self.assertEqual(observe.rows_by_status(samples), {"converged": 72, "non_finite": 1})
         self.assertEqual(observe.generations(samples), [("a", "heun", 3)])
 
@@ -95,24 +98,26 @@ def plan(name, error, macs):
 
 
 class JudgeTest(unittest.TestCase):
-    CLASSICAL = [plan("dopri5:1e-6", 0, 900), plan("heun:1", 0.2, 20), plan("heun:2", 0.1, 40), plan("midpoint:2", 0.05, 40)]
+    CLASSICAL = [plan("dopri5:1e-6", 0, 900), plan("heun:1", 0.2, 20), plan("heun:2", 0.1, 40),
+                 plan("midpoint:2", 0.05, 40)]
 
     def test_a_plan_that_wins(self):
         self.assertEqual(
             judge.verdict(plan("hyper_heun:1", 0.1, 21), self.CLASSICAL),
-            "hyper_heun:1 wins: its error is 2.0 times smaller than that of heun:1, the best classical plan for at most "
-            "its MACs; as good costs 1.9 times the MACs (heun:2)")
+            "hyper_heun:1 wins: 2.0 times less error than heun:1, the best classical plan within its MACs; "
+            "heun:2 is as good for 1.9 times the MACs")
 
     def test_a_plan_that_no_classical_one_reaches(self):
         self.assertTrue(judge.verdict(plan("hyper_heun:1", 0.01, 10), self.CLASSICAL).endswith(
-            "no classical plan of the table costs as little; no classical plan of the table is as good"))
+            "costs less than any classical plan here; no classical plan here is as good"))
 
     def test_a_plan_that_loses_says_so(self):
         self.assertEqual(judge.verdict(plan("hyper_heun:2", 0.1, 42), self.CLASSICAL),
-                         "hyper_heun:2 loses: midpoint:2 has 2.0 times less error for at most its MACs")
+                         "hyper_heun:2 loses: within its MACs, midpoint:2 has 2.0 times less error")
 
     def test_adaptive_plans_are_no_rivals(self):
-        self.assertIn("no classical plan of the table is as good", judge.verdict(plan("hyper_heun:9", 0.01, 1000), self.CLASSICAL))
+        self.assertIn("no classical plan here is as good",
+                      judge.verdict(plan("hyper_heun:9", 0.01, 1000), self.CLASSICAL))
         self.assertEqual([judge.steps_of(p) for p in ("euler:4", "hyper_euler:2/fast", "dopri5:1e-6", "default")],
                          [4, 2, None, None])
 
@@ -122,10 +127,11 @@ class JudgeTest(unittest.TestCase):
 
     def test_phases(self):
         def request(start, seconds, generation, code="OK", rows_failed=0):
-            return {"start": start, "seconds": seconds, "generation": generation, "code": code, "rows_failed": rows_failed}
+            return {"start": start, "seconds": seconds, "generation": generation, "code": code,
+                    "rows_failed": rows_failed}
 
-        requests = [request(0.5, 9, 1), request(1, 0.1, 1), request(2, 0.2, 1), request(3, 0.3, 1), request(3.5, 0.1, 2),
-                    request(4, 0.4, 0, code="UNAVAILABLE"), request(5, 0.1, 2, rows_failed=1)]
+        requests = [request(0.5, 9, 1), request(1, 0.1, 1), request(2, 0.2, 1), request(3, 0.3, 1),
+                    request(3.5, 0.1, 2), request(4, 0.4, 0, code="UNAVAILABLE"), request(5, 0.1, 2, rows_failed=1)]
         before, swap, after = judge.phases(requests, [("before", 1), ("swap", 3), ("after", 4)])
         self.assertEqual((before["requests"], before["failed"], before["generations"], before["p50"], before["max"]),
                          (2, 0, [1], 0.1, 0.2))

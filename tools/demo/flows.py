@@ -27,7 +27,8 @@ def mean_distance(points, reference):
 def sample(daemon, model, plan, folder):
     """What the daemon says of the solve, and the file of points."""
     path = folder / f"{model}-{plan.replace(':', '-')}.csv"
-    info = daemon.ask("sample", f"--model={model}", f"--plan={plan}", f"--rows={ROWS}", f"--seed={SEED}", f"--out={path}")
+    info = daemon.ask("sample", f"--model={model}", f"--plan={plan}", f"--rows={ROWS}", f"--seed={SEED}",
+                      f"--out={path}")
     return info, path
 
 
@@ -59,8 +60,8 @@ def play(teller, daemon, folder, out):
                  [[p["model"], p["plan"], text.number(p["error_mean"]), text.whole(p["nfe"]),
                    text.whole(p["correction_evaluations"]), text.macs(p["macs"]), text.number(p["seconds"])]
                   for p in everything])
-    teller.say(f"  mean distance: of a point to the {REFERENCE} point of the same noise; {ROWS} points each; NFE, g and MACs\n"
-               f"  per point. heun:K and hyper_heun:K evaluate the field equally often; g comes on top and is in MACs.")
+    teller.say(f"  mean distance: of a point to the {REFERENCE} point of the same noise; NFE, g and MACs per point.\n"
+               "  heun:K and hyper_heun:K evaluate the field equally often; g comes on top and is in MACs.")
     for model in MODELS:
         mine = [p for p in everything if p["model"] == model]
         for sentence in judge.verdicts(mine):

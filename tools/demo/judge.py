@@ -30,23 +30,20 @@ def times(ratio):
 
 
 def verdict(plan, plans):
-    """One sentence for a hypersolved plan: who wins at its cost, and what the same error costs classically."""
-    error = plan["error_mean"]
+    """One line for a hypersolved plan: who wins at its cost, and what the same error costs classically."""
+    name, error = plan["plan"], plan["error_mean"]
     rival = best_within(plans, plan["macs"])
-    if rival is None:
-        first = "no classical plan of the table costs as little"
-    elif rival["error_mean"] > error:
-        first = f"wins: its error is {times(rival['error_mean'] / error)} smaller than that of {rival['plan']}, " \
-                "the best classical plan for at most its MACs"
+    if rival and rival["error_mean"] <= error:
+        return f"{name} loses: within its MACs, {rival['plan']} has {times(error / rival['error_mean'])} less error"
+    if rival:
+        first = f"wins: {times(rival['error_mean'] / error)} less error than {rival['plan']}, " \
+                "the best classical plan within its MACs"
     else:
-        return f"{plan['plan']} loses: {rival['plan']} has " \
-               f"{times(error / rival['error_mean'])} less error for at most its MACs"
+        first = "costs less than any classical plan here"
     as_good = cheapest_as_good(plans, error)
-    if as_good is None:
-        second = "no classical plan of the table is as good"
-    else:
-        second = f"as good costs {times(as_good['macs'] / plan['macs'])} the MACs ({as_good['plan']})"
-    return f"{plan['plan']} {first}; {second}"
+    if as_good:
+        return f"{name} {first}; {as_good['plan']} is as good for {times(as_good['macs'] / plan['macs'])} the MACs"
+    return f"{name} {first}; no classical plan here is as good"
 
 
 def verdicts(plans):

@@ -41,22 +41,25 @@ def draw_panels(path, lines):
     script = STYLE.format(path=path, width=560 * len(lines), height=600)
     script += f"stats '{lines[0]['points']}' using 1:2 skip 1 nooutput name 'R'\n"
     script += "m = 0.12 * (R_max_x - R_min_x > R_max_y - R_min_y ? R_max_x - R_min_x : R_max_y - R_min_y)\n"
-    script += "set xrange [R_min_x - m:R_max_x + m]\nset yrange [R_min_y - m:R_max_y + m]\nset size ratio -1\nunset key\n"
-    script += f"set multiplot layout 1,{len(lines)}\n"
+    script += "set xrange [R_min_x - m:R_max_x + m]\nset yrange [R_min_y - m:R_max_y + m]\n"
+    script += f"set size ratio -1\nunset key\nset multiplot layout 1,{len(lines)}\n"
     for line in lines:
         script += f"set title '{caption(line)}'\n"
-        script += f"plot '{line['points']}' skip 1 using 1:2 with points pointtype 7 pointsize 0.22 linecolor rgb '#b8{INK[1:]}'\n"
+        script += f"plot '{line['points']}' skip 1 using 1:2 with points pointtype 7 pointsize 0.22 "
+        script += f"linecolor rgb '#b8{INK[1:]}'\n"
     return gnuplot(path, script + "unset multiplot\n")
 
 
 def draw_latencies(path, requests_csv, marks, title):
-    """One dot a request, coloured by generation, over time; `marks`: [(label, seconds)] as vertical lines."""
+    """One dot a request, coloured by generation, over seconds; `marks`: [(label, at)] as vertical lines."""
     script = STYLE.format(path=path, width=1400, height=520)
     script += f"set title '{title}'\nset xlabel 'seconds'\nset ylabel 'ms a request'\nset logscale y\nset grid\n"
-    script += "set key top right\n"
+    script += "set key at graph 1, graph 1.1 right horizontal\nset xrange [0:*]\n"
     for i, (label, at) in enumerate(marks):
+        crowded = i + 1 < len(marks) and marks[i + 1][1] - at < 5
         script += f"set arrow from {at:.3f}, graph 0 to {at:.3f}, graph 1 nohead linecolor rgb '#c0392b' dashtype 2\n"
-        script += f"set label '{label}' at {at:.3f}, graph {0.95 - 0.05 * (i % 2):.2f} offset 0.4,0 textcolor rgb '#c0392b'\n"
+        script += f"set label '{label}' at {at:.3f}, graph 0.95 {'right' if crowded else 'left'} "
+        script += f"offset {-0.4 if crowded else 0.4},0 textcolor rgb '#c0392b'\n"
     plots = []
     for (generation, file), ink in zip(sorted(requests_csv.items()), ("7f8c8d", INK[1:], "27ae60")):
         plots.append(f"'{file}' using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '#a0{ink}' notitle")

@@ -1,6 +1,7 @@
 """The daemon, the client and the trainer as child processes that are never left behind."""
 
 import json
+import os
 import pathlib
 import shlex
 import signal
@@ -36,11 +37,14 @@ class Programs:
         self.lock = threading.Lock()
         self.running = set()
         self.stopping = False
+        # gRPC and urllib would ask a proxy even for this machine.
+        for name in ("no_proxy", "NO_PROXY"):
+            os.environ[name] = ",".join(filter(None, ["127.0.0.1", os.environ.get(name)]))
         for old in ("daemon.log", "commands.log"):
             (self.logs / old).unlink(missing_ok=True)
         for name in ("hyperserve", "hyperserve-client", "hyperserve-train"):
             if not (self.bin_dir / name).is_file():
-                raise Failure(f"{self.bin_dir} holds no {name}: build first (make build), or name the folder of binaries")
+                raise Failure(f"{self.bin_dir} holds no {name}: build first (make build)")
 
     def start(self, name, *arguments, nice=0, **streams):
         prefix = ["nice", "-n", str(nice)] if nice else []
@@ -72,7 +76,8 @@ class Programs:
         with (self.logs / "commands.log").open("a") as log:
             log.write(f"$ {self.spell(name, arguments)}\n{error}exit {process.returncode}\n\n")
         if process.returncode not in allow:
-            raise Failure(f"{self.spell(name, arguments)}\nended with {process.returncode}:\n{error[-3000:] or out[-3000:]}")
+            words = (error or out)[-3000:]
+            raise Failure(f"{self.spell(name, arguments)}\nended with {process.returncode}:\n{words}")
         return out
 
     @staticmethod
@@ -102,14 +107,14 @@ class Daemon:
     def __init__(self, programs, repository, device):
         self.programs = programs
         self.log = programs.logs / "daemon.log"
-        ports_file = pathlib.Path(repository) / ".." / "ports"
+        ports_file = repository.parent / "addresses.json"
         with self.log.open("w") as log:
             self.process = programs.start(
-                "hyperserve", f"--repository={repository}", f"--device={device}", "--address=127.0.0.1:0",
+                "hyperserve", f"--models={repository}", f"--device={device}", "--address=127.0.0.1:0",
                 "--admin_address=127.0.0.1:0", "--http_address=127.0.0.1:0", f"--ports_file={ports_file}",
                 stdout=log, stderr=subprocess.STDOUT)
         begin = time.monotonic()
-        self.ports = self.wait_for(lambda: read_ports(ports_file), "file of its ports")
+        self.addresses = self.wait_for(lambda: read_addresses(ports_file), "file of its addresses")
         self.wait_for(self.ready, "200 on /readyz")
         self.ready_seconds = time.monotonic() - begin
 
@@ -126,14 +131,14 @@ class Daemon:
 
     def ready(self):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['http']}/readyz", timeout=5) as reply:
+            with urllib.request.urlopen(f"http://{self.addresses['http_address']}/readyz", timeout=5) as reply:
                 return reply.status == 200
         except (urllib.error.URLError, OSError):
             return False
 
     def ask(self, command, *arguments, allow=(0,)):
         """What hyperserve-client prints as JSON. 3, some rows failed, is a failure here unless allowed."""
-        out = self.programs.run("hyperserve-client", command, *arguments, f"--address=127.0.0.1:{self.ports['grpc']}",
+        out = self.programs.run("hyperserve-client", command, *arguments, f"--address={self.addresses['address']}",
                                 "--format=json", "--timeout=200s", allow=allow)
         try:
             return json.loads(out)
@@ -152,7 +157,7 @@ class Daemon:
             raise Failure(f"after SIGTERM the daemon ended with {code}, not 0")
 
 
-def read_ports(path):
+def read_addresses(path):
     """None until the daemon has written it whole."""
     try:
         return json.loads(path.read_text())

@@ -3,15 +3,15 @@
 import time
 
 from demo import judge, pictures, text
-from demo.load import Load
+from demo.load import CLIENTS, Load
 from demo.programs import Failure
+from demo.trainer import STALE as MODEL
 
-MODEL = "pinwheel-stale"
 METHOD = "heun"
 PLANS = ("heun:1", "hyper_heun:1")
 REFERENCE = "dopri5:1e-6"
 ROWS = 4096  # of the comparison before and after
-LOAD = (f"--model={MODEL}", f"--plan={PLANS[-1]}", "--rows=16", "--concurrency=1")
+LOAD = (f"--model={MODEL}", f"--plan={PLANS[-1]}", "--rows=16")
 QUIET_SECONDS = 10  # before the trainer starts, and after the swap
 TRAINER_NICE = 10  # requests come first
 SWAP_SECONDS = 1  # from the publisher's call to this long after its answer
@@ -38,8 +38,8 @@ def sleep(load, seconds):
         time.sleep(0.1)
 
 
-def under_load(teller, daemon, trainer, folder):
-    """The whole story while requests flow: marks of its phases, and every request."""
+def under_load(teller, daemon, trainer, parent, folder):
+    """The whole story while requests flow: marks of its phases, every request, what the gate said."""
     marks = []
 
     def mark(name):
@@ -52,16 +52,16 @@ def under_load(teller, daemon, trainer, folder):
             sleep(load, QUIET_SECONDS)
         mark("training")
         with teller.waiting("the trainer works beside them"):
-            trainer.refresh(MODEL, nice=TRAINER_NICE)
+            trainer.refresh(nice=TRAINER_NICE)
         load.check()
         mark("swap")
         with teller.waiting("the new generation passes the gate"):
-            trainer.publish(MODEL, nice=TRAINER_NICE)
+            gate = trainer.publish(daemon, parent, nice=TRAINER_NICE)
             sleep(load, SWAP_SECONDS)
         mark("after")
         with teller.waiting("requests flow on"):
             sleep(load, QUIET_SECONDS)
-    return marks, load.requests
+    return marks, load.requests, gate
 
 
 def check(before, after, errors, requests):
@@ -80,7 +80,7 @@ def check(before, after, errors, requests):
 
 
 def draw(folder, out, marks, requests):
-    start = marks[0][1]
+    start = requests[0]["start"]
     files = {}
     for generation in {r["generation"] for r in requests}:
         files[generation] = folder / f"latency-{generation}.csv"
@@ -91,27 +91,32 @@ def draw(folder, out, marks, requests):
 
 
 def play(teller, daemon, trainer, folder, out):
-    before = active(daemon)
-    first = measure(daemon)
-    marks, requests = under_load(teller, daemon, trainer, folder)
-    after = active(daemon)
-    last = measure(daemon)
+    before, first = active(daemon), measure(daemon)
+    marks, requests, gate = under_load(teller, daemon, trainer, before["generation"], folder)
+    after, last = active(daemon), measure(daemon)
     check(before, after, (first[-1], last[-1]), requests)
-    teller.table(["K = 1", "generation", "error", "NFE", "MACs"],
-                 [[name, p["generation"] or text.NONE, text.number(p["error_mean"]), text.whole(p["nfe"]), text.macs(p["macs"])]
-                  for name, p in ((first[-2]["plan"], first[-2]), ("hyper_heun, trained too short", first[-1]),
-                                  ("hyper_heun, refreshed", last[-1]))])
     phases = judge.phases(requests, marks)
+    training, swap, end = (at for _, at in marks[1:])
+    pause = judge.longest_pause(requests, swap, end)
+
+    classical, stale, fresh = first[-2], first[-1], last[-1]
+    lines = ((classical["plan"], classical), ("hyper_heun:1, trained too short", stale), ("hyper_heun:1, refreshed", fresh))
+    teller.table(["plan", "generation", "error", "NFE", "MACs"],
+                 [[name, p["generation"] or text.NONE, text.number(p["error_mean"]), text.whole(p["nfe"]),
+                   text.macs(p["macs"])] for name, p in lines])
+    for line in gate:
+        teller.say(f"  {line}")
     teller.table(["phase", "requests", "failed", "generation", "p50 ms", "p99 ms", "longest ms"],
                  [[p["phase"], p["requests"], p["failed"], " then ".join(map(str, p["generations"])),
-                   text.milliseconds(p["p50"]), text.milliseconds(p["p99"]), text.milliseconds(p["max"])] for p in phases])
-    swap, end = marks[2][1], marks[3][1]
-    seconds = marks[2][1] - marks[1][1]
-    teller.say(f"  one client, 16 rows a request, always one under way; the trainer took {seconds:.0f} s at nice {TRAINER_NICE}.")
-    teller.say(f"  generation {before['generation']} -> {after['generation']}, error {text.number(first[-1]['error_mean'])}"
-               f" -> {text.number(last[-1]['error_mean'])} ({judge.times(first[-1]['error_mean'] / last[-1]['error_mean'])}"
-               f" smaller), {sum(p['failed'] for p in phases)} of {len(requests)} requests failed;")
-    teller.say(f"  the longest pause between requests in the swap's window was "
-               f"{text.milliseconds(judge.longest_pause(requests, swap, end))} ms.")
+                   text.milliseconds(p["p50"]), text.milliseconds(p["p99"]), text.milliseconds(p["max"])]
+                  for p in phases])
+    teller.say(f"  {CLIENTS} clients, 16 rows a request, one at a time each; the trainer took {swap - training:.0f} s at"
+               f" nice {TRAINER_NICE}.")
+    teller.say(f"  generation {before['generation']} -> {after['generation']}, error {text.number(stale['error_mean'])} ->"
+               f" {text.number(fresh['error_mean'])} ({judge.times(stale['error_mean'] / fresh['error_mean'])} less);"
+               f" {sum(p['failed'] for p in phases)} of {len(requests)} requests failed;")
+    teller.say(f"  in the swap's window there was never more than {text.milliseconds(pause)} ms without a request under"
+               " way.")
     teller.say(f"  {draw(folder, out, marks, requests)}")
-    return {"before": first, "after": last, "phases": phases, "training_seconds": seconds}
+    return {"before": first, "after": last, "phases": phases, "training_seconds": swap - training,
+            "longest_pause_seconds": pause}

@@ -1,6 +1,7 @@
 """What the demo says: headings, tables, numbers that are read at one glance."""
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -13,8 +14,8 @@ def number(value, digits=3):
     """The shortest honest text: 0.0271, 14.2, 1230; '-' for what was not measured."""
     if value is None or value != value:
         return NONE
-    if value == 0:
-        return "0"
+    if value == 0 or math.isinf(value):
+        return f"{value:.0f}"
     size = abs(value)
     if size < 1e-4:
         return f"{value:.{digits - 1}e}".replace("e-0", "e-")
