@@ -109,6 +109,13 @@ std::string PrintJson(const Classified& all, const std::optional<double>& accura
   return json.Take() + "\n";
 }
 
+// "p_0", "p_1" ...: a column a value of one row.
+void AppendNames(const char* name, const HostTensor& tensor, std::vector<std::string>& names) {
+  if (tensor.bytes.empty()) return;
+  const int64_t columns = tensor.elements() / tensor.shape[0];
+  for (int64_t i = 0; i < columns; ++i) names.push_back(absl::StrCat(name, "_", i));
+}
+
 // One cell a value of row `row`.
 void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>& cells) {
   if (tensor.bytes.empty()) return;
@@ -119,7 +126,12 @@ void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>
 }
 
 std::string PrintTable(const Classified& all, const std::optional<double>& accuracy) {
-  TextTable table({"row", "label", "name", "status"});
+  std::vector<std::string> header = {"row", "label", "name", "status"};
+  AppendNames("top", all.top_labels, header);
+  AppendNames("top_p", all.top_probabilities, header);
+  AppendNames("p", all.probabilities, header);
+  AppendNames("logit", all.logits, header);
+  TextTable table(std::move(header));
   for (int64_t row = 0; row < std::ssize(all.labels); ++row) {
     std::vector<std::string> cells = {absl::StrCat(row), absl::StrCat(all.labels[row]),
                                       all.label_names.empty() ? "" : all.label_names[row],

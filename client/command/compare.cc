@@ -146,11 +146,11 @@ Comparison Compare(const PlanRun& run, const PlanRun& reference) {
 absl::StatusOr<std::vector<Plan>> PlansFromFlags() {
   std::vector<Plan> plans;
   HS_ASSIGN_OR_RETURN(Plan reference, PlanFromText("reference", absl::GetFlag(FLAGS_reference)));
-  plans.push_back(std::move(reference));
+  plans.push_back(reference);
   for (absl::string_view text :
        absl::StrSplit(absl::GetFlag(FLAGS_plans), absl::ByAnyChar(" ;"), absl::SkipEmpty())) {
     HS_ASSIGN_OR_RETURN(Plan plan, PlanFromText("plans", {text.data(), text.size()}));
-    plans.push_back(std::move(plan));
+    plans.push_back(plan);
   }
   if (plans.size() == 1) {
     return UsageError("--plans is needed: \"euler:2 hyper_euler:2 midpoint:1\"");

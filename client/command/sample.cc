@@ -13,6 +13,7 @@
 #include "client/command/rows.h"
 #include "client/command/session.h"
 #include "client/command/solve_ledger.h"
+#include "client/command/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
@@ -97,7 +98,11 @@ TensorView ViewOf(const HostTensor& tensor) {
 absl::Status WriteSamples(const std::string& path, const Samples& samples) {
   if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintSamplesCsv(samples));
   if (path.ends_with(".png")) {
-    return WriteScatterPng(path, samples.ledger.Summary(), samples.points);
+    const SolveLedger& ledger = samples.ledger;
+    return WriteScatterPng(path,
+                           absl::StrCat(ledger.model(), ", ", ledger.plan(), ", ", ledger.rows(),
+                                        " samples, ", ShortNumber(ledger.nfe_mean()), " NFE a row"),
+                           samples.points);
   }
   std::map<std::string, TensorView, std::less<>> tensors;
   tensors["x"] = ViewOf(samples.points);

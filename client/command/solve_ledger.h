@@ -21,6 +21,7 @@ class SolveLedger {
   int64_t failed_rows() const;
   bool converged(int64_t row) const { return status_[row] == v1::ROW_STATUS_CONVERGED; }
   std::string status_name(int64_t row) const;  // "converged", as in core/plan
+  const std::string& model() const { return model_; }
   const std::string& plan() const { return plan_; }
   const std::set<int64_t>& generations() const { return generations_; }
 
