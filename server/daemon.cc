@@ -244,7 +244,7 @@ void Daemon::Shutdown() {
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
-  if (parts.batcher) {
+  if (parts.environment.registry()) {  // else it never took a call
     spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
     const bool all = parts.batcher->Drain(
         std::chrono::milliseconds(static_cast<int64_t>(parts.options.drain_seconds * 1000)));

@@ -33,14 +33,9 @@ SampleStream* SampleStream::Start(Environment* environment, grpc::CallbackServer
   stream->deadline_alarm_.Set(
       std::chrono::system_clock::now() +
           std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-      [stream](bool fired) {
-        if (!fired) return;
-        {
-          const std::lock_guard lock(stream->mutex_);
-          stream->status_.Update(absl::DeadlineExceededError("the stream's deadline passed"));
-        }
-        stream->CancelCall();
-        stream->Pump();
+      [weak = std::weak_ptr(stream)](bool fired) {
+        const std::shared_ptr<SampleStream> late = fired ? weak.lock() : nullptr;
+        if (late) late->GiveUp();
       });
   stream->Pump();
   return stream.get();
@@ -174,13 +169,19 @@ void SampleStream::OnCancel() {
   Pump();
 }
 
-void SampleStream::CancelCall() {
-  const std::lock_guard lock(context_mutex_);
-  if (!done_) context_->TryCancel();
+void SampleStream::GiveUp() {
+  {
+    const std::lock_guard lock(mutex_);
+    status_.Update(absl::DeadlineExceededError("the stream's deadline passed"));
+  }
+  {
+    const std::lock_guard lock(context_mutex_);
+    if (!done_) context_->TryCancel();
+  }
+  Pump();
 }
 
 void SampleStream::OnDone() {
-  deadline_alarm_.Cancel();
   {
     const std::lock_guard lock(context_mutex_);
     done_ = true;

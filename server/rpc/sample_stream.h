@@ -37,7 +37,7 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   Action NextAction();  // under mutex_; claims the action for the caller
   void Submit(int64_t chunk);
   void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result);
-  void CancelCall();
+  void GiveUp();  // the deadline has passed
   void AddToSummary(const WorkResult& part);
   int64_t RowsBefore(int64_t chunk) const;
 

@@ -25,6 +25,16 @@ v1::SampleRequest Asking(int64_t rows) {
 
 class CallFlowTest : public testing::Test {
  protected:
+  // Nothing of a finished stream stays behind.
+  void ExpectStreamsGone() {
+    const std::string gone = "hyperserve_requests_in_flight{call=\"SampleStream\"} 0\n";
+    for (int i = 0; i < 1000; ++i) {
+      if (server_.metrics.Text().find(gone) != std::string::npos) return;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    ADD_FAILURE() << server_.metrics.Text();
+  }
+
   ~CallFlowTest() override { control_->OpenGate(); }
 
   grpc::Status Sample(grpc::ClientContext& context, int64_t rows = 1) {
@@ -118,6 +128,7 @@ TEST_F(CallFlowTest, AStreamIsSolvedOnlyAsItIsDrained) {
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(rows, 500);
   EXPECT_TRUE(chunk.has_summary());
+  ExpectStreamsGone();
 }
 
 TEST_F(CallFlowTest, ACancelledStreamEnds) {
@@ -132,6 +143,7 @@ TEST_F(CallFlowTest, ACancelledStreamEnds) {
   while (reader->Read(&chunk)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
+  ExpectStreamsGone();
 }
 
 TEST_F(CallFlowTest, AStreamEndsWithTheErrorOfItsChunk) {
@@ -144,6 +156,7 @@ TEST_F(CallFlowTest, AStreamEndsWithTheErrorOfItsChunk) {
   EXPECT_FALSE(reader->Read(&chunk));
   EXPECT_EQ(reader->Finish().error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_EQ(Trailer(context_, "grpc-retry-pushback-ms"), "77");
+  ExpectStreamsGone();
 }
 
 TEST_F(CallFlowTest, AStreamThatNobodyDrainsEndsAtItsDeadline) {
@@ -159,6 +172,7 @@ TEST_F(CallFlowTest, AStreamThatNobodyDrainsEndsAtItsDeadline) {
   }
   EXPECT_FALSE(reader->Finish().ok());
   EXPECT_LT(control_->batches().size(), 20u);
+  ExpectStreamsGone();
 }
 
 TEST(ToGrpc, CodesOutsideTheTableAreOurFault) {
