@@ -16,4 +16,5 @@ for entry in json.load(open(sys.argv[1])):
 PYTHON
 )
 echo "tidy: ${#sources[@]} sources"
-printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -n 1 clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
+printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -n 1 clang-tidy -p build/tidy --quiet --warnings-as-errors='*' 2>&1 |
+  sed '/ warnings generated\.$/d'
