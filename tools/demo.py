@@ -59,7 +59,7 @@ def perform(teller, options, programs, folder):
     teller.heading(f"{refresh.MODEL}: a fresh correction while requests keep flowing")
     results["refresh"] = refresh.play(teller, daemon, trainer, folder, options.out)
     teller.heading("What the daemon's metrics say")
-    results["metrics"] = observe.play(teller, daemon, options.out)
+    results["metrics"] = observe.play(teller, daemon, options.data_dir, options.out)
 
     daemon.stop()
     results["seconds"] = teller.seconds()

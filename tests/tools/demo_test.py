@@ -51,10 +51,6 @@ class PrometheusTest(unittest.TestCase):
     def test_beyond_the_last_bound_it_says_that_bound(self):
         self.assertEqual(prometheus.quantile([(1.0, 1), (2.0, 1), (math.inf, 10)], 0.99), 2.0)
 
-    def test_of_few_requests_it_says_only_the_bucket(self):
-        self.assertEqual(observe.quantile_text([(0.001, 1), (0.002, 2), (math.inf, 2)], 0.99), "<= 2.00")
-        self.assertEqual(observe.quantile_text([(0.001, 1), (0.002, 1), (math.inf, 2)], 0.99), "<= inf")
-
     def test_nothing_of_an_empty_histogram(self):
         self.assertIsNone(prometheus.quantile([(1.0, 0), (math.inf, 0)], 0.5))
         self.assertIsNone(prometheus.quantile([], 0.5))
@@ -63,9 +59,10 @@ class PrometheusTest(unittest.TestCase):
         samples = prometheus.parse(PAGE)
         self.assertEqual(prometheus.histograms(samples, observe.LATENCY, ("model", "call", "plan")),
                          {("a", "Sample", "heun:1"): [(0.001, 50), (0.002, 190), (math.inf, 200)]})
-        [(model, call, plan, requests, buckets)] = observe.latencies(samples)
+        [(model, call, plan, requests, p50, p99)] = observe.latencies(samples)
         self.assertEqual((model, call, plan, requests), ("a", "Sample", "heun:1", 200))
-        self.assertEqual([observe.quantile_text(buckets, q) for q in (0.5, 0.99)], ["1.36", "2.00"])
+        self.assertAlmostEqual(p50, 0.001 + 0.001 * 50 / 140)
+        self.assertEqual(p99, 0.002)
         self.assertEqual(observe.rows_by_status(samples), {"converged": 72, "non_finite": 1})
         self.assertEqual(observe.generations(samples), [("a", "heun", 3)])
 
@@ -105,7 +102,7 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual(
             judge.verdict(plan("hyper_heun:1", 0.1, 21), self.CLASSICAL),
             "hyper_heun:1 wins: 2.0 times less error than heun:1, the best classical plan within its MACs; "
-            "heun:2 is as good for 1.9 times the MACs")
+            "midpoint:2 is as good for 1.9 times the MACs")
 
     def test_a_plan_that_no_classical_one_reaches(self):
         self.assertTrue(judge.verdict(plan("hyper_heun:1", 0.01, 10), self.CLASSICAL).endswith(
@@ -120,6 +117,12 @@ class JudgeTest(unittest.TestCase):
                       judge.verdict(plan("hyper_heun:9", 0.01, 1000), self.CLASSICAL))
         self.assertEqual([judge.steps_of(p) for p in ("euler:4", "hyper_euler:2/fast", "dopri5:1e-6", "default")],
                          [4, 2, None, None])
+
+    def test_a_hypersolved_plan_meets_the_rivals_of_its_calibration(self):
+        calibrated = [*self.CLASSICAL, plan("hyper_heun:1", 0.1, 25), plan("midpoint:1", 0.15, 20)]
+        self.assertEqual(judge.with_rivals(["heun:1", "hyper_heun:1"], calibrated),
+                         ["heun:1", "hyper_heun:1", "midpoint:1", "midpoint:2"])
+        self.assertEqual(judge.with_rivals(["hyper_heun:2", "heun:1"], calibrated), ["hyper_heun:2", "heun:1"])
 
     def test_percentiles(self):
         self.assertEqual([judge.percentile(list(range(1, 101)), p) for p in (0, 0.5, 0.99, 1)], [1, 50, 99, 100])

@@ -6,7 +6,7 @@ from demo.programs import Failure
 MODEL = "fashion"
 IMAGES = 1000
 REFERENCE = "dopri5:1e-6"
-PLANS = ("euler:1", "euler:2", "euler:4", "midpoint:1", "midpoint:2", "hyper_euler:1", "hyper_euler:2", "hyper_euler:4")
+PLANS = ("euler:1", "hyper_euler:1", "euler:2", "hyper_euler:2", "midpoint:2", "euler:4", "hyper_euler:4")
 BATCH = 256  # rows of a request: as many as the daemon solves at once, so that solve time over rows is that of a row
 IMAGE_FILE, LABEL_FILE = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 
@@ -18,30 +18,31 @@ def find(data_dir, name):
     raise Failure(f"{data_dir} holds neither {name} nor {name}.gz: it is no folder of Fashion-MNIST")
 
 
-def claimed(daemon, model, plans):
-    """Those plans that the model's corrections cover: all classical ones, and hypersolved ones at claimed K."""
-    corrections = {c["method"]: c["steps"] for c in daemon.ask("models", model)["corrections"] if not c["problem"]}
-    return [plan for plan in plans if not judge.hypersolved(plan)
-            or judge.steps_of(plan) in corrections.get(plan[len("hyper_"):].split(":")[0], [])]
+def served(daemon, model, plans):
+    """`plans` without the hypersolved ones at a K that the model's corrections do not claim, and with their rivals."""
+    told = daemon.ask("models", model)
+    claims = {f"hyper_{c['method']}:{steps}" for c in told["corrections"] if not c["problem"] for steps in c["steps"]}
+    if not claims:
+        raise Failure(f"no correction of {model} is served: `hyperserve-client models {model}` says why")
+    return judge.with_rivals([p for p in plans if p in claims or not judge.hypersolved(p)], told["plans"])
 
 
 def play(teller, daemon, data_dir):
     images, labels = find(data_dir, IMAGE_FILE), find(data_dir, LABEL_FILE)
-    plans = claimed(daemon, MODEL, PLANS)
-    if not any(map(judge.hypersolved, plans)):
-        raise Failure(f"no correction of {MODEL} is served: `hyperserve-client models` says why")
+    plans = served(daemon, MODEL, PLANS)
     with teller.waiting(f"{IMAGES} images under {len(plans) + 1} plans"):
         comparison = daemon.ask("compare", images, f"--model={MODEL}", f"--limit={IMAGES}", f"--labels={labels}",
                                 f"--reference={REFERENCE}", f"--plans={' '.join(plans)}", f"--batch={BATCH}",
                                 "--concurrency=4")
-    measured = comparison["plans"]
+    reference, *others = comparison["plans"]
+    measured = [reference, *sorted(others, key=lambda p: p["macs"])]
     teller.table(
         ["plan", "agree %", "accuracy %", "error", "NFE", "g", "MACs", "ms/image"],
         [[p["plan"], text.percent(p["agreement"]), text.percent(p["accuracy"]), text.number(p["error_mean"]),
           text.whole(p["nfe"]), text.whole(p["correction_evaluations"]), text.macs(p["macs"]),
           text.milliseconds(p["seconds_per_row_p50"])] for p in measured])
-    teller.say(f"  agree: same label as {REFERENCE}; error: mean |z - z_ref| / |z_ref| of z(1); NFE and g: evaluations\n"
-               "  of the field and of the correction, MACs of everything, time of the solver alone; all per image.")
+    teller.say(f"  agree: same label as {REFERENCE}; error: mean |z - z_ref| / |z_ref| of z(1); NFE and g: evaluations"
+               "\n  of the field and of the correction; MACs of everything; time of the solver alone; all per image.")
     for sentence in judge.verdicts(measured):
         teller.say(f"  - {sentence}.")
     return comparison

@@ -22,7 +22,22 @@ def cheapest_as_good(plans, error):
     """The classical fixed plan of fewest MACs with at most this error."""
     classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
     good = [p for p in classical if p["error_mean"] <= error]
-    return min(good, key=lambda p: p["macs"], default=None)
+    return min(good, key=lambda p: (p["macs"], p["error_mean"]), default=None)
+
+
+def with_rivals(plans, calibrated):
+    """`plans`, and for each hypersolved one the classical plans that its calibration says it must be compared with.
+
+    Without them a verdict would be about what the list happens to lack.
+    """
+    known = {p["plan"]: p for p in calibrated}
+    chosen = dict.fromkeys(plans)
+    for plan in filter(hypersolved, plans):
+        if plan in known:
+            rivals = (best_within(calibrated, known[plan]["macs"]),
+                      cheapest_as_good(calibrated, known[plan]["error_mean"]))
+            chosen.update((rival["plan"], None) for rival in rivals if rival)
+    return list(chosen)
 
 
 def times(ratio):

@@ -1,24 +1,37 @@
 """Act 4: what the daemon's own metrics say of all this."""
 
-from demo import prometheus, text
+from concurrent import futures
+
+from demo import classify, flows, prometheus, text
 
 LATENCY = "hyperserve_request_duration_seconds"
 ROWS = "hyperserve_rows_total"
 GENERATION = "hyperserve_active_generation"
-FEW = 100  # of fewer requests than this, no more is said of a quantile than the upper bound of its bucket
+FEW = 100  # of fewer requests than this a p99 says nothing
+
+# Small requests of several plans, so that the percentiles are of more than the few large ones of the acts before.
+ROWS_A_REQUEST = {classify.MODEL: 1, **dict.fromkeys(flows.MODELS, 16)}
+PLANS = {classify.MODEL: ("euler:1", "hyper_euler:1", "midpoint:2"),
+         **dict.fromkeys(flows.MODELS, ("heun:1", "hyper_heun:1", "dopri5:1e-3"))}
+
+
+def traffic(daemon, images):
+    """All models at once, one plan after the other; whatever fails here fails the demo."""
+    def ask(model):
+        rows = [images, "--limit=256"] if model == classify.MODEL else []
+        for plan in PLANS[model]:
+            daemon.ask("bench", *rows, f"--model={model}", f"--plan={plan}", f"--count={FEW}", "--duration=20s",
+                       f"--rows={ROWS_A_REQUEST[model]}", "--concurrency=1")
+
+    with futures.ThreadPoolExecutor() as pool:
+        list(pool.map(ask, PLANS))
 
 
 def latencies(samples):
-    """[(model, call, plan, requests, buckets)] of calls that solve, sorted."""
+    """[(model, call, plan, requests, p50, p99)] of calls that solve, sorted."""
     found = prometheus.histograms(samples, LATENCY, ("model", "call", "plan"))
-    return [(*key, buckets[-1][1], buckets) for key, buckets in sorted(found.items())
-            if buckets[-1][1] > 0 and key[2] != "none"]
-
-
-def quantile_text(buckets, q):
-    if buckets[-1][1] < FEW:
-        return f"<= {text.milliseconds(prometheus.bucket_of(buckets, q)[1])}"
-    return text.milliseconds(prometheus.quantile(buckets, q))
+    return [(*key, buckets[-1][1], prometheus.quantile(buckets, 0.5), prometheus.quantile(buckets, 0.99))
+            for key, buckets in sorted(found.items()) if buckets[-1][1] > 0 and key[2] != "none"]
 
 
 def rows_by_status(samples):
@@ -34,21 +47,22 @@ def generations(samples):
     return [(s.labels["model"], s.labels["method"], s.value) for s in samples if s.name == GENERATION]
 
 
-def play(teller, daemon, out):
+def play(teller, daemon, data_dir, out):
+    with teller.waiting("small requests under several plans"):
+        traffic(daemon, classify.find(data_dir, classify.IMAGE_FILE))
     page = prometheus.scrape(daemon.addresses["http_address"])
     (out / "metrics.txt").write_text(page)
     samples = prometheus.parse(page)
     lines = latencies(samples)
+    shown = [line for line in lines if line[3] >= FEW]
     teller.table(["model", "call", "plan", "requests", "p50 ms", "p99 ms"],
-                 [[model, call, plan, text.whole(requests), quantile_text(buckets, 0.5), quantile_text(buckets, 0.99)]
-                  for model, call, plan, requests, buckets in lines])
-    teller.say(f"  from the histogram {LATENCY}: linear within a bucket; of fewer than\n"
-               f"  {FEW} requests only the bucket's upper bound. Calls without a plan stand on the page alone.")
+                 [[model, call, plan, text.whole(requests), text.milliseconds(p50), text.milliseconds(p99)]
+                  for model, call, plan, requests, p50, p99 in shown])
+    teller.say(f"  from the histogram {LATENCY}, linear within a bucket;")
+    teller.say(f"  {len(lines) - len(shown)} more lines, of fewer than {FEW} requests each, stand on the page alone.")
     rows = ", ".join(f"{text.whole(count)} {status}" for status, count in sorted(rows_by_status(samples).items()))
     teller.say(f"  rows solved: {rows}.")
     active = ", ".join(f"{model} hyper_{method} {text.whole(number)}" for model, method, number in generations(samples))
     teller.say(f"  generations served: {active}.")
     teller.say(f"  the whole page: {out / 'metrics.txt'}")
-    return [{"model": model, "call": call, "plan": plan, "requests": requests,
-             "p50": prometheus.quantile(buckets, 0.5), "p99": prometheus.quantile(buckets, 0.99)}
-            for model, call, plan, requests, buckets in lines]
+    return [dict(zip(("model", "call", "plan", "requests", "p50", "p99"), line)) for line in lines]

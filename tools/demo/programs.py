@@ -14,7 +14,8 @@ import urllib.request
 DRAIN_SECONDS = 30  # for a SIGTERM to end the daemon; its own limit is shorter
 ABANDON_SECONDS = 10  # for what is ended because the demo ends
 READY_SECONDS = 120  # loading, the gate's measurements and warm-up, on a slow machine
-STEP_SECONDS = 240  # no single program of the demo may take longer
+CALL_SECONDS = 500  # for one call; below the daemon's deadline_max_seconds
+STEP_SECONDS = 900  # for one program, on a machine that has other things to do
 
 
 class Failure(Exception):
@@ -139,7 +140,7 @@ class Daemon:
     def ask(self, command, *arguments, allow=(0,)):
         """What hyperserve-client prints as JSON. 3, some rows failed, is a failure here unless allowed."""
         out = self.programs.run("hyperserve-client", command, *arguments, f"--address={self.addresses['address']}",
-                                "--format=json", "--timeout=200s", allow=allow)
+                                "--format=json", f"--timeout={CALL_SECONDS}s", allow=allow)
         try:
             return json.loads(out)
         except ValueError as error:

@@ -43,26 +43,15 @@ def histograms(samples, family, labels):
     return {key: sorted(buckets.items()) for key, buckets in found.items()}
 
 
-def bucket_of(buckets, q):
-    """(lower bound, upper bound, count below, count within) of the bucket that holds the quantile; None of none."""
-    total = buckets[-1][1] if buckets else 0
-    if total == 0:
-        return None
-    low, below = 0.0, 0.0
-    for bound, cumulative in buckets:
-        if cumulative >= q * total and cumulative > below:
-            return low, bound, below, cumulative - below
-        low, below = bound, cumulative
-    raise ValueError(f"a histogram whose counts fall: {buckets}")
-
-
 def quantile(buckets, q):
     """As PromQL's histogram_quantile: linear within the bucket that holds it, the first one from 0.
 
     None of an empty histogram. Beyond the last finite bound nothing is known: that bound, which is then too low.
     """
-    found = bucket_of(buckets, q)
-    if found is None:
-        return None
-    low, high, below, within = found
-    return low if math.isinf(high) else low + (high - low) * (q * buckets[-1][1] - below) / within
+    rank = q * buckets[-1][1] if buckets else 0
+    low, below = 0.0, 0.0
+    for bound, cumulative in buckets:
+        if cumulative >= rank and cumulative > below:
+            return low if math.isinf(bound) else low + (bound - low) * (rank - below) / (cumulative - below)
+        low, below = bound, cumulative
+    return None

@@ -100,7 +100,8 @@ def play(teller, daemon, trainer, folder, out):
     pause = judge.longest_pause(requests, swap, end)
 
     classical, stale, fresh = first[-2], first[-1], last[-1]
-    lines = ((classical["plan"], classical), ("hyper_heun:1, trained too short", stale), ("hyper_heun:1, refreshed", fresh))
+    lines = ((classical["plan"], classical), ("hyper_heun:1, trained too short", stale),
+             ("hyper_heun:1, refreshed", fresh))
     teller.table(["plan", "generation", "error", "NFE", "MACs"],
                  [[name, p["generation"] or text.NONE, text.number(p["error_mean"]), text.whole(p["nfe"]),
                    text.macs(p["macs"])] for name, p in lines])
@@ -110,13 +111,13 @@ def play(teller, daemon, trainer, folder, out):
                  [[p["phase"], p["requests"], p["failed"], " then ".join(map(str, p["generations"])),
                    text.milliseconds(p["p50"]), text.milliseconds(p["p99"]), text.milliseconds(p["max"])]
                   for p in phases])
-    teller.say(f"  {CLIENTS} clients, 16 rows a request, one at a time each; the trainer took {swap - training:.0f} s at"
-               f" nice {TRAINER_NICE}.")
-    teller.say(f"  generation {before['generation']} -> {after['generation']}, error {text.number(stale['error_mean'])} ->"
-               f" {text.number(fresh['error_mean'])} ({judge.times(stale['error_mean'] / fresh['error_mean'])} less);"
+    teller.say(f"  {CLIENTS} clients, 16 rows a request, one at a time each; the trainer took {swap - training:.0f} s"
+               f" at nice {TRAINER_NICE}.")
+    rise = f"{before['generation']} -> {after['generation']}"
+    fall = f"{text.number(stale['error_mean'])} -> {text.number(fresh['error_mean'])}"
+    teller.say(f"  generation {rise}; error {fall}, {judge.times(stale['error_mean'] / fresh['error_mean'])} less;"
                f" {sum(p['failed'] for p in phases)} of {len(requests)} requests failed;")
-    teller.say(f"  in the swap's window there was never more than {text.milliseconds(pause)} ms without a request under"
-               " way.")
+    teller.say(f"  in the swap's window there was never more than {text.milliseconds(pause)} ms without a request.")
     teller.say(f"  {draw(folder, out, marks, requests)}")
     return {"before": first, "after": last, "phases": phases, "training_seconds": swap - training,
             "longest_pause_seconds": pause}
