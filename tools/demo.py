@@ -38,6 +38,8 @@ def arguments():
 
 def perform(teller, options, programs, folder):
     """All acts; what each measured."""
+    for name in (classify.IMAGE_FILE, classify.LABEL_FILE):
+        classify.find(options.data_dir, name)  # now, not after a minute
     repository = folder / "models"
     shutil.copytree(options.models, repository)
     trainer = Trainer(programs, options.recipes, folder, options.device)
