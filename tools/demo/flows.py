@@ -65,7 +65,7 @@ def play(teller, daemon, folder, out):
     for model in MODELS:
         mine = [p for p in everything if p["model"] == model]
         for sentence in judge.verdicts(mine):
-            teller.say(f"  - {model}: {sentence}.")
+            teller.say(f"  - {model}, {sentence}.")
         shown = [p for p in mine if p["plan"] in (REFERENCE, *PANELS)]
         teller.say(f"  {pictures.draw_panels(out / f'{model}.png', shown)}")
     return [{key: value for key, value in p.items() if key != "points"} for p in everything]

@@ -54,7 +54,7 @@ def draw_latencies(path, requests_csv, marks, title):
     """One dot a request, coloured by generation, over seconds; `marks`: [(label, at)] as vertical lines."""
     script = STYLE.format(path=path, width=1400, height=520)
     script += f"set title '{title}'\nset xlabel 'seconds'\nset ylabel 'ms a request'\nset logscale y\nset grid\n"
-    script += "set key at graph 1, graph 1.1 right horizontal\nset xrange [0:*]\n"
+    script += "set key at graph 1, graph 1.1 right horizontal\nset xrange [0:*] noextend\n"
     for i, (label, at) in enumerate(marks):
         crowded = i + 1 < len(marks) and marks[i + 1][1] - at < 5
         script += f"set arrow from {at:.3f}, graph 0 to {at:.3f}, graph 1 nohead linecolor rgb '#c0392b' dashtype 2\n"
