@@ -144,8 +144,9 @@ absl::Status Daemon::Parts::StartBatcher() {
 
 absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
-  HS_ASSIGN_OR_RETURN(calls_listener,
-                      Listen("address", options.address, options.receive_bytes_max, &calls));
+  const ListenerLimits limits{.receive_bytes_max = options.receive_bytes_max,
+                              .connection_calls_max = options.connection_calls_max};
+  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, &calls));
   SetHealth("", false);
   HS_ASSIGN_OR_RETURN(admin_listener, Listen("admin_address", options.admin_address,
                                              options.receive_bytes_max, &admin));

@@ -13,13 +13,14 @@ void SetUpGrpc() {
 }
 
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                int receive_bytes_max, grpc::Service* service) {
+                                const ListenerLimits& limits, grpc::Service* service) {
   Listener listener;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &listener.port);
   // By default two daemons would share a port and each get half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.SetMaxReceiveMessageSize(receive_bytes_max);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.connection_calls_max);
+  builder.SetMaxReceiveMessageSize(limits.receive_bytes_max);
   builder.SetMaxSendMessageSize(-1);  // replies are bounded by max_reply_bytes
   builder.RegisterService(service);
   listener.server = builder.BuildAndStart();

@@ -18,9 +18,14 @@ struct Listener {
 // Call once before the first listener.
 void SetUpGrpc();
 
-// Listens when this returns. `address`: host:port, port 0: any free one. kUnavailable in words
+struct ListenerLimits {
+  int receive_bytes_max = 0;
+  int connection_calls_max = 0;
+};
+
+// Listens when Listen returns. `address`: host:port, port 0: any free one. kUnavailable in words
 // where it is taken: ports are never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                int receive_bytes_max, grpc::Service* service);
+                                const ListenerLimits& limits, grpc::Service* service);
 
 }  // namespace hyperserve

@@ -51,6 +51,8 @@ namespace hyperserve {
   X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                        \
     "the most that max_reply_bytes may ask")                                                    \
   X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")          \
+  X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                   \
+    "at once on one connection; a client's further ones wait at its end")                       \
   X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                    \
     "of one SampleStream; its deadline is the nearer bound")                                    \
   X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                      \
