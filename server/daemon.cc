@@ -148,8 +148,8 @@ absl::Status Daemon::Parts::StartListening() {
                               .connection_calls_max = options.connection_calls_max};
   HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, &calls));
   SetHealth("", false);
-  HS_ASSIGN_OR_RETURN(admin_listener, Listen("admin_address", options.admin_address,
-                                             options.receive_bytes_max, &admin));
+  HS_ASSIGN_OR_RETURN(admin_listener,
+                      Listen("admin_address", options.admin_address, limits, &admin));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start(address.host, address.port,
