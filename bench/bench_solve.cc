@@ -1,0 +1,129 @@
+// Time of whole solves on the readable engine, by model, plan and batch size; beside it what a row
+// costs in evaluations and multiply-accumulates, and the rate of the latter.
+//
+//   HYPERSERVE_MODELS=models HYPERSERVE_BENCH_DEVICE=cuda:0 bench_solve [--benchmark_filter=...]
+//
+// Compare figures of one run only.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/engine/engine.h"
+#include "core/model/repository.h"
+
+namespace hyperserve {
+namespace {
+
+std::string FromEnvironment(const char* name, std::string otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::move(otherwise) : value;
+}
+
+struct Case {
+  std::string name;
+  BatchSpec spec;
+  int64_t rows = 0;
+};
+
+// The spec of a plan on a model of the repository: classifiers from a zero image, flows from noise.
+absl::StatusOr<BatchSpec> SpecOf(const std::string& folder,
+                                 const std::shared_ptr<const Model>& model,
+                                 std::string_view plan_text) {
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(plan_text));
+  BatchSpec spec{.model = model};
+  const bool flow = model->spec().kind == ModelKind::kFlow;
+  spec.entry = flow ? Entry::kNoise : Entry::kInput;
+  spec.direction = flow ? Direction::kNoiseToData : Direction::kForward;
+  spec.want_outputs = !flow;
+  spec.tier = plan.tier;
+  if (const AdaptivePlan* adaptive = plan.adaptive()) spec.plan = *adaptive;
+  if (const FixedPlan* fixed = plan.fixed()) {
+    spec.plan = *fixed;
+    if (fixed->hypersolved) {
+      const std::string generations = HypersolverFolder(folder, fixed->method);
+      HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(generations));
+      if (!active.has_value())
+        return absl::NotFoundError(absl::StrCat(generations, " has no ACTIVE"));
+      HS_ASSIGN_OR_RETURN(spec.correction,
+                          Hypersolver::Load(absl::StrCat(generations, "/", *active), *model));
+    }
+  }
+  return spec;
+}
+
+void Solve(benchmark::State& state, Engine& engine, const Case& of) {
+  HostTensor images;
+  if (of.spec.entry == Entry::kInput) {
+    Shape shape = of.spec.model->spec().input.shape;
+    shape.insert(shape.begin(), of.rows);
+    images = HostTensor::Zeros(Dtype::kU8, shape);
+    for (size_t i = 0; i < images.bytes.size(); ++i) images.bytes[i] = std::byte(i * 37 % 256);
+  }
+  Batch batch{.spec = of.spec, .segments = {{.rows = of.rows}}};
+  batch.segments[0].data = {.dtype = images.dtype, .shape = images.shape, .bytes = images.bytes};
+  if (of.spec.entry == Entry::kNoise) batch.segments[0].data = {};
+  double nfe = 0, macs = 0;
+  for (auto _ : state) {
+    const absl::StatusOr<BatchResult> result = RunBatch(engine, batch);
+    if (!result.ok()) {
+      state.SkipWithError(std::string(result.status().message()).c_str());
+      return;
+    }
+    nfe = macs = 0;
+    for (const int32_t of_row : result->nfe) nfe += of_row;
+    for (const int64_t of_row : result->macs) macs += static_cast<double>(of_row);
+  }
+  state.counters["NFE/row"] = nfe / static_cast<double>(of.rows);
+  state.counters["MAC/s"] = benchmark::Counter(macs, benchmark::Counter::kIsIterationInvariantRate);
+  state.SetItemsProcessed(state.iterations() * of.rows);
+}
+
+absl::Status Register(Engine& engine) {
+  const std::string repository = FromEnvironment("HYPERSERVE_MODELS", "models");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> plans = {
+      {"fashion", {"euler:2", "midpoint:2", "hyper_euler:2", "dopri5:1e-4"}},
+      {"pinwheel", {"heun:1", "hyper_heun:1", "rk4:2", "dopri5:1e-5"}}};
+  for (const auto& [name, of_model] : plans) {
+    const std::string folder = absl::StrCat(repository, "/", name);
+    HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(folder));
+    const bool flow = model->spec().kind == ModelKind::kFlow;
+    for (const std::string& plan : of_model) {
+      HS_ASSIGN_OR_RETURN(const BatchSpec spec, SpecOf(folder, model, plan));
+      for (const int64_t rows :
+           flow ? std::vector<int64_t>{32, 1024} : std::vector<int64_t>{1, 32}) {
+        const Case of{
+            .name = absl::StrCat(name, "/", plan, "/rows:", rows), .spec = spec, .rows = rows};
+        benchmark::RegisterBenchmark(
+            of.name.c_str(), [&engine, of](benchmark::State& state) { Solve(state, engine, of); })
+            ->UseRealTime()
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hyperserve
+
+int main(int argc, char** argv) {
+  hyperserve::SetUpNumerics();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  auto engine =
+      hyperserve::MakeReadableEngine(hyperserve::FromEnvironment("HYPERSERVE_BENCH_DEVICE", "cpu"));
+  absl::Status status = engine.status();
+  if (status.ok()) status = hyperserve::Register(**engine);
+  if (!status.ok()) {
+    std::fprintf(stderr, "bench_solve: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
