@@ -100,7 +100,7 @@ absl::StatusOr<int64_t> RunPublish(const Arguments& arguments) {
   return 0;
 }
 
-absl::StatusOr<int64_t> RunRollback(const Arguments& arguments) {
+absl::StatusOr<int64_t> RunRollback(const Arguments&) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   v1::RollbackHypersolverRequest request;
   request.set_model(absl::GetFlag(FLAGS_model));

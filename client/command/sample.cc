@@ -143,7 +143,7 @@ absl::Status CheckOut(const std::string& out) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> RunSample(const Arguments& arguments) {
+absl::StatusOr<int64_t> RunSample(const Arguments&) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   const std::string out = absl::GetFlag(FLAGS_out);

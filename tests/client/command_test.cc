@@ -16,7 +16,7 @@ using testing::Not;
 int64_t failed_rows = 0;
 absl::Status failure;
 
-absl::StatusOr<int64_t> RunFake(const Arguments& arguments) {
+absl::StatusOr<int64_t> RunFake(const Arguments&) {
   if (!failure.ok()) return failure;
   return failed_rows;
 }
