@@ -78,7 +78,9 @@ void SolveLedger::Add(const v1::SolveInfo& info, int64_t rows) {
   AppendRows(info.row_status(), rows, v1::ROW_STATUS_UNSPECIFIED, status_);
   queue_seconds_ += info.queue_seconds();
   solve_seconds_ += info.solve_seconds();
-  if (rows > 0) seconds_per_row_.push_back(info.solve_seconds() / static_cast<double>(rows));
+  // The time is that of the batch, which other requests may have shared.
+  const int64_t solved = std::max(rows, info.bucket());
+  if (solved > 0) seconds_per_row_.push_back(info.solve_seconds() / static_cast<double>(solved));
 }
 
 int64_t SolveLedger::failed_rows() const {

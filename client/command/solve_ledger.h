@@ -29,7 +29,7 @@ class SolveLedger {
   double nfe_mean() const;
   double correction_evaluations_mean() const;
   double macs_mean() const;
-  // Median over requests of solve time over rows.
+  // Median over requests of solve time over the rows that were solved together (padding included).
   double solve_seconds_per_row_p50() const;
 
   // The fields that every solving command prints: model, plan, tier, generation (the only one, or a

@@ -90,6 +90,7 @@ TEST(SolveLedger, PutsRepliesTogether) {
   v1::SolveInfo info;
   info.set_plan("dopri5:1e-5");
   info.set_solve_seconds(1.0);
+  info.set_bucket(4);
   info.add_nfe(10);
   info.add_macs(100);
   info.add_row_status(v1::ROW_STATUS_CONVERGED);
@@ -104,7 +105,7 @@ TEST(SolveLedger, PutsRepliesTogether) {
   EXPECT_EQ(ledger.status_name(4), "step_limit");
   EXPECT_DOUBLE_EQ(ledger.nfe_mean(), (4 * 10 + 30) / 5.0);
   EXPECT_DOUBLE_EQ(ledger.macs_mean(), 100);
-  EXPECT_DOUBLE_EQ(ledger.solve_seconds_per_row_p50(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(ledger.solve_seconds_per_row_p50(), 1.0 / 4);
   EXPECT_THAT(ledger.Summary(), HasSubstr("1 rows failed: step_limit"));
   JsonWriter json;
   json.BeginObject();
