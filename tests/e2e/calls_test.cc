@@ -77,7 +77,7 @@ TEST_F(Calls, ClassifyAnswersAllThatIsWanted) {
   ASSERT_THAT(logits, SizeIs(15));
   ASSERT_THAT(reply->labels(), SizeIs(5));
   const std::vector<std::string> names = {"low", "middle", "high"};
-  for (int row = 0; row < 5; ++row) {
+  for (size_t row = 0; row < 5; ++row) {
     const double* const mine = &logits[3 * row];
     const auto best = std::max_element(mine, mine + 3) - mine;
     EXPECT_EQ(reply->labels(row), best);
@@ -103,7 +103,7 @@ TEST_F(Calls, ClassifySolvesWhatSolveSolves) {
   const auto start = Numbers(solved->saved()), end = Numbers(solved->state());
   EXPECT_LT(Distance(Numbers(classified->state()), end), kDoubleError);
   const fixture::LinearModel model = fixture::TinyClassifier();
-  for (int row = 0; row < 4; ++row) {
+  for (size_t row = 0; row < 4; ++row) {
     const std::vector<double> z(&start[4 * row], &start[4 * row] + 4);
     const std::vector<double> found(&end[4 * row], &end[4 * row] + 4);
     EXPECT_LT(Distance(fixture::ExactSolution(model, Direction::kForward, z, 1.0), found),
@@ -172,7 +172,7 @@ TEST_F(Calls, LogProbIsExact) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   const HostTensor points = fixture::TinyInputs(flow, 30);
   std::vector<double> expected;
-  for (int row = 0; row < 30; ++row) {
+  for (size_t row = 0; row < 30; ++row) {
     const auto z =
         fixture::ExactSolution(flow, Direction::kDataToNoise,
                                {points.as<float>()[2 * row], points.as<float>()[2 * row + 1]}, 1.0);
@@ -208,7 +208,7 @@ TEST_F(Calls, CompanyDoesNotChangeAnswers) {
     std::atomic<int64_t> largest_bucket = 0;
     for (int thread = 0; thread < 8; ++thread) {
       threads.emplace_back([&, thread] {
-        for (int i = 0; i < 10; ++i) {
+        for (uint64_t i = 0; i < 10; ++i) {
           // Neighbours far from the noise's centre and of other sizes, and the same rows again.
           const auto other =
               client().Sample(tiny::SampleRows(1 + 7 * thread, plan, 1000 * i), Soon());

@@ -204,19 +204,19 @@ TEST_F(Commands, ModelsAndHealth) {
 }
 
 TEST_F(Commands, PublishAndRollback) {
-  const std::string folder = File("generation");
+  const std::filesystem::path folder = File("generation");
   std::filesystem::create_directory(folder);
   fixture::CorrectionOptions options = fixture::DefaultCorrection(fixture::TinyClassifier());
   for (const auto& [name, bytes] : fixture::TinyCorrection(fixture::TinyClassifier(), options)) {
-    ASSERT_TRUE(WriteFileAtomically(folder + "/" + name, bytes).ok());
+    ASSERT_TRUE(WriteFileAtomically(folder / name, bytes).ok());
   }
   const Finished late =
-      Run({"publish", folder, "--model=tiny_classifier", "--parent_generation=5"});
+      Run({"publish", folder.string(), "--model=tiny_classifier", "--parent_generation=5"});
   EXPECT_EQ(late.exit_code, 1);
   EXPECT_THAT(late.err, HasSubstr("ABORTED"));
   EXPECT_THAT(late.err, HasSubstr("what to do"));
   const Struct published =
-      Json({"publish", folder, "--model=tiny_classifier", "--parent_generation=1"});
+      Json({"publish", folder.string(), "--model=tiny_classifier", "--parent_generation=1"});
   EXPECT_EQ(Field(published, "previous_generation")[0], 1);
   EXPECT_GT(Field(published, "generation")[0], 1);
   const Finished back = Run({"rollback", "--model=tiny_classifier", "--method=euler"});
