@@ -59,9 +59,10 @@ def perform(teller, options, programs, folder):
     teller.heading(f"{flows.ROWS} samples of each flow from the same noise")
     results["flows"] = flows.play(teller, daemon, folder, options.out)
     teller.heading(f"{refresh.MODEL}: a fresh correction while requests keep flowing")
+    _, earlier = observe.scrape(daemon)
     results["refresh"] = refresh.play(teller, daemon, trainer, folder, options.out)
     teller.heading("What the daemon's metrics say")
-    results["metrics"] = observe.play(teller, daemon, options.data_dir, options.out)
+    results["metrics"] = observe.play(teller, daemon, options.data_dir, earlier, options.out)
 
     daemon.stop()
     results["seconds"] = teller.seconds()

@@ -59,10 +59,14 @@ class PrometheusTest(unittest.TestCase):
         samples = prometheus.parse(PAGE)
         self.assertEqual(prometheus.histograms(samples, observe.LATENCY, ("model", "call", "plan")),
                          {("a", "Sample", "heun:1"): [(0.001, 50), (0.002, 190), (math.inf, 200)]})
-        [(model, call, plan, requests, p50, p99)] = observe.latencies(samples)
+        [(model, call, plan, requests, p50, p99)] = observe.latencies(samples, [])
         self.assertEqual((model, call, plan, requests), ("a", "Sample", "heun:1", 200))
         self.assertAlmostEqual(p50, 0.001 + 0.001 * 50 / 140)
         self.assertEqual(p99, 0.002)
+        later = PAGE.replace('le="0.002"} 90', 'le="0.002"} 91').replace('"OK",le="+Inf"} 100', '"OK",le="+Inf"} 101')
+        [(*_, requests, p50, _)] = observe.latencies(prometheus.parse(later), samples)
+        self.assertEqual((requests, p50), (1, 0.0015))
+        self.assertEqual(observe.latencies(samples, samples), [])
         self.assertEqual(observe.rows_by_status(samples), {"converged": 72, "non_finite": 1})
         self.assertEqual(observe.generations(samples), [("a", "heun", 3)])
 

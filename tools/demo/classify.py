@@ -7,7 +7,7 @@ MODEL = "fashion"
 IMAGES = 1000
 REFERENCE = "dopri5:1e-6"
 PLANS = ("euler:1", "hyper_euler:1", "euler:2", "hyper_euler:2", "midpoint:2", "euler:4", "hyper_euler:4")
-BATCH = 256  # rows of a request: as many as the daemon solves at once, so that solve time over rows is that of a row
+BATCH = 256  # rows of a request; with four under way every solver of a CPU has a batch
 IMAGE_FILE, LABEL_FILE = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 
 

@@ -27,9 +27,15 @@ def traffic(daemon, images):
         list(pool.map(ask, PLANS))
 
 
-def latencies(samples):
-    """[(model, call, plan, requests, p50, p99)] of calls that solve, sorted."""
-    found = prometheus.histograms(samples, LATENCY, ("model", "call", "plan"))
+def scrape(daemon):
+    page = prometheus.scrape(daemon.addresses["http_address"])
+    return page, prometheus.parse(page)
+
+
+def latencies(samples, earlier):
+    """[(model, call, plan, requests, p50, p99)] of calls that solved something since `earlier`, sorted."""
+    later, before = (prometheus.histograms(s, LATENCY, ("model", "call", "plan")) for s in (samples, earlier))
+    found = prometheus.increase(later, before)
     return [(*key, buckets[-1][1], prometheus.quantile(buckets, 0.5), prometheus.quantile(buckets, 0.99))
             for key, buckets in sorted(found.items()) if buckets[-1][1] > 0 and key[2] != "none"]
 
@@ -47,18 +53,17 @@ def generations(samples):
     return [(s.labels["model"], s.labels["method"], s.value) for s in samples if s.name == GENERATION]
 
 
-def play(teller, daemon, data_dir, out):
+def play(teller, daemon, data_dir, earlier, out):
     with teller.waiting("small requests under several plans"):
         traffic(daemon, classify.find(data_dir, classify.IMAGE_FILE))
-    page = prometheus.scrape(daemon.addresses["http_address"])
+    page, samples = scrape(daemon)
     (out / "metrics.txt").write_text(page)
-    samples = prometheus.parse(page)
-    lines = latencies(samples)
+    lines = latencies(samples, earlier)
     shown = [line for line in lines if line[3] >= FEW]
     teller.table(["model", "call", "plan", "requests", "p50 ms", "p99 ms"],
                  [[model, call, plan, text.whole(requests), text.milliseconds(p50), text.milliseconds(p99)]
                   for model, call, plan, requests, p50, p99 in shown])
-    teller.say(f"  from the histogram {LATENCY}, linear within a bucket;")
+    teller.say(f"  since the refresh began, from the histogram {LATENCY}, linear within a bucket;")
     teller.say(f"  {len(lines) - len(shown)} more lines, of fewer than {FEW} requests each, stand on the page alone.")
     rows = ", ".join(f"{text.whole(count)} {status}" for status, count in sorted(rows_by_status(samples).items()))
     teller.say(f"  rows solved: {rows}.")

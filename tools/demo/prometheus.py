@@ -43,6 +43,13 @@ def histograms(samples, family, labels):
     return {key: sorted(buckets.items()) for key, buckets in found.items()}
 
 
+def increase(later, earlier):
+    """What was counted between two pages, as `histograms` gives them."""
+    before = {key: dict(buckets) for key, buckets in earlier.items()}
+    return {key: [(bound, count - before.get(key, {}).get(bound, 0)) for bound, count in buckets]
+            for key, buckets in later.items()}
+
+
 def quantile(buckets, q):
     """As PromQL's histogram_quantile: linear within the bucket that holds it, the first one from 0.
 
