@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "core/io/file.h"
 #include "tests/testing/model_fixture.h"
 
@@ -33,7 +34,7 @@ pid_t Start(const std::vector<std::string>& words, const std::string& stdout_pat
     const std::string text = *entry;
     if (!added.contains(text.substr(0, text.find('=')))) environment.push_back(text);
   }
-  for (const auto& [name, value] : added) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : added) environment.push_back(absl::StrCat(name, "=", value));
   std::vector<char*> entries;
   for (std::string& entry : environment) entries.push_back(entry.data());
   entries.push_back(nullptr);
