@@ -129,6 +129,12 @@ TEST_F(Commands, SampleDrawsAPictureOrSaysWhatIsMissing) {
   EXPECT_EQ(without.exit_code, 1);
   EXPECT_THAT(without.err, HasSubstr("gnuplot is not installed"));
   EXPECT_FALSE(std::filesystem::exists(File("points.png")));
+  words.back() = "--out=/nowhere/points.png";
+  const Finished unwritable = RunToEnd(words);
+  EXPECT_EQ(unwritable.exit_code, 1);
+  EXPECT_THAT(unwritable.err, HasSubstr("/nowhere/points.png: cannot be written"));
+  EXPECT_EQ(unwritable.out, "");
+  words.back() = "--out=" + File("points.png");
   if (std::string(GNUPLOT).empty()) GTEST_SKIP() << "gnuplot is not installed";
   const Finished drawn = RunToEnd(words);
   EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
