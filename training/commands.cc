@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
@@ -31,8 +30,8 @@ absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
   if (options.recipe.empty() || options.models.empty()) {
     return absl::InvalidArgumentError("--recipe and --models are needed");
   }
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  at::set_num_threads(options.threads > 0 ? options.threads : cores);
+  if (options.threads < 1) return absl::InvalidArgumentError("--threads is at least 1");
+  at::set_num_threads(options.threads);
   auto run = std::make_unique<Run>();
   HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
   if (options.iterations > 0) {

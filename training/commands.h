@@ -15,7 +15,7 @@ struct CommandOptions {
   std::string models;   // repository with the base model
   std::string out;      // repository that a new generation goes into; empty: `models`
   std::string device;   // "cpu", "cuda", "cuda:N"
-  int threads = 0;      // of one operation on the CPU; 0: all cores
+  int threads = 1;      // of one operation on the CPU
   int iterations = 0;   // in place of the recipe's; 0: as the recipe says
   std::string from;     // generation folder to start from; empty: from nothing
   std::string picture;  // PNG to draw; empty: none

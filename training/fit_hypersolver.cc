@@ -78,6 +78,7 @@ class Fit {
   absl::Status SwapTruth();
   absl::StatusOr<at::Tensor> Loss(int iteration);
   absl::Status Check(int iteration);
+  absl::Status KeepIfBest(int iterations);
 
   const Recipe& recipe_;
   const training::HypersolverFit& fit_;
@@ -138,10 +139,14 @@ absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
   return loss;
 }
 
-// Measures the correction on the validation rows as it would be served; keeps the best.
 absl::Status Fit::Check(int iteration) {
-  const bool last = iteration + 1 == fit_.optimiser().iterations();
-  if (!last && (iteration + 1) % fit_.check_every() != 0) return absl::OkStatus();
+  const int done = iteration + 1;
+  const bool due = done % fit_.check_every() == 0 || done == fit_.optimiser().iterations();
+  return due ? KeepIfBest(done) : absl::OkStatus();
+}
+
+// Measures the correction on the validation rows as it would be served; keeps the best.
+absl::Status Fit::KeepIfBest(int iterations) {
   HS_ASSIGN_OR_RETURN(const auto candidate,
                       Hypersolver::FromBytes(PrintHypersolverSpec(spec_),
                                              SerializeTensors(tensors_), *options_.model));
@@ -153,7 +158,7 @@ absl::Status Fit::Check(int iteration) {
   }
   if (score < best_score_) {
     best_score_ = score;
-    best_iteration_ = iteration + 1;
+    best_iteration_ = iterations;
     best_ = Snapshot(tensors_);
   }
   return absl::OkStatus();
@@ -167,6 +172,7 @@ absl::Status Fit::Run(TensorMap initial) {
   tensors_ = TrainableCopies(initial, options_.device);
   HS_ASSIGN_OR_RETURN(Net net, Net::Make(spec_.net, "net", tensors_));
   corrected_.emplace(Space(std::move(net)));
+  HS_RETURN_IF_ERROR(KeepIfBest(0));  // a refresh is never worse than what it starts from
   Progress progress(absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
                     fit_.optimiser().iterations());
   return Optimise(

@@ -21,7 +21,9 @@ ABSL_FLAG(std::string, models, "", "model repository: written by model, read by 
 ABSL_FLAG(std::string, out, "",
           "hypersolver: repository for the new generation; --models if empty");
 ABSL_FLAG(std::string, device, "auto", "cpu, cuda, cuda:N; auto: a GPU where there is one");
-ABSL_FLAG(int, threads, 0, "threads of one operation on the CPU; 0: all cores");
+ABSL_FLAG(
+    int, threads, 1,
+    "threads of one operation on the CPU; more help only with images and cores that are idle");
 ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says");
 ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");

@@ -1,8 +1,5 @@
 #include "training/recipe.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 
 #include "core/base/status.h"
@@ -129,16 +126,7 @@ absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
   return recipe;
 }
 
-std::string RecipeDigest(const Recipe& recipe) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    recipe.SerializeToCodedStream(&coded);
-  }
-  return Sha256Hex(bytes);
-}
+std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
   return ParseModelSpec(PrintProtoJson(recipe.model()));

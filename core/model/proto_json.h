@@ -16,7 +16,12 @@ namespace hyperserve {
 // kInvalidArgument with the parser's words where `json` is not the message.
 absl::Status ParseProtoJson(std::string_view json, google::protobuf::Message* message);
 
-// Pretty, ends with a newline. Fields at their default are left out.
+// The binary form with the entries of maps in the order of their keys: the same message has the
+// same bytes in every process.
+std::string CanonicalBytes(const google::protobuf::Message& message);
+
+// Pretty, ends with a newline. Fields at their default are left out; the same message prints the
+// same bytes.
 std::string PrintProtoJson(const google::protobuf::Message& message);
 
 }  // namespace hyperserve

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes the repository models/ from the recipes: base models, corrections, calibration.
+#   training/make_models.sh BIN_DIR DATA_DIR OUT_DIR [DEVICE]
+# BIN_DIR holds hyperserve-train (HYPERSERVE_TRAIN names another command), DATA_DIR the IDX files of Fashion-MNIST. The
+# three models are made side by side, each by its own process; logs stand in OUT_DIR/logs, out of the repository's way.
+set -euo pipefail
+bin=$1 data=$2 out=$3 device=${4:-auto}
+train=${HYPERSERVE_TRAIN:-$bin/hyperserve-train}
+recipes=$(cd "$(dirname "$0")" && pwd)/recipes
+mkdir -p "$out/logs"
+
+make_model() {
+  local flags=(--recipe="$recipes/$1.json" --models="$out/models" --data="$data" --device="$device")
+  $train model "${flags[@]}" && $train hypersolver "${flags[@]}" && $train calibrate "${flags[@]}"
+}
+
+jobs=()
+for name in fashion pinwheel rings; do
+  make_model "$name" > "$out/logs/$name.log" 2>&1 &
+  jobs+=("$!:$name")
+done
+failed=0
+for job in "${jobs[@]}"; do
+  if wait "${job%%:*}"; then
+    echo "${job##*:}: done"
+  else
+    echo "${job##*:}: FAILED, see $out/logs/${job##*:}.log"
+    failed=1
+  fi
+done
+exit $failed
