@@ -78,7 +78,8 @@ std::string TemporaryName(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking: the open of a FIFO would wait for a writer that never comes.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return ErrnoStatus(path, "open");
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return ErrnoStatus(path, "stat");

@@ -70,7 +70,8 @@ class Mapping {
   }
 
   absl::Status Map(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Not blocking: the open of a FIFO would wait for a writer that never comes.
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open"));
     const absl::Status status = MapDescriptor(fd, path);
     close(fd);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -71,6 +72,13 @@ TEST_F(FileTest, ReadingFailsInWords) {
   EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(large.message()), HasSubstr("11 bytes, the limit is 10 bytes"));
   EXPECT_EQ(ReadFile(folder_, 10).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(FileTest, AFifoIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  const absl::Status refused = ReadFile(Path("fifo"), 10).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("not a regular file"));
 }
 
 TEST_F(FileTest, WritingIntoAFolderThatIsNotThereFails) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -202,6 +203,14 @@ TEST(Safetensors, OpenSaysWhatIsWrongWithTheFile) {
   EXPECT_FALSE(SafetensorsFile::Open(folder).ok());
   const std::string path = folder + "/empty.safetensors";
   ASSERT_TRUE(WriteFileAtomically(path, "").ok());
+  EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr(path));
+  std::filesystem::remove(path);
+}
+
+TEST(Safetensors, AFifoIsRefusedAndNotWaitedFor) {
+  const std::string path = ::testing::TempDir() + "/fifo.safetensors";
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   EXPECT_THAT(std::string(SafetensorsFile::Open(path).status().message()), HasSubstr(path));
   std::filesystem::remove(path);
 }
