@@ -181,6 +181,9 @@ absl::Status ReadClaims(const v1::HypersolverSpec& proto, HypersolverSpec& spec)
   if (spec.eps[0] < 0 || spec.eps[1] < spec.eps[0] || spec.eps[1] <= 0) {
     return Invalid("eps: [", spec.eps[0], ", ", spec.eps[1], "] is no range of step sizes above 0");
   }
+  if (spec.eps[1] > spec_limits::kStepSize) {
+    return Invalid("eps: ", spec.eps[1], " is no step size: at most ", spec_limits::kStepSize);
+  }
   HS_RETURN_IF_ERROR(
       CheckRange("steps: number of entries", proto.steps_size(), 0, spec_limits::kListLength));
   for (const int steps : proto.steps()) {

@@ -13,6 +13,7 @@ inline constexpr int64_t kChannels = 65536;       // features or channels in and
 inline constexpr int64_t kKernel = 64;            // pixels; also padding and stride
 inline constexpr int64_t kRowElements = 1 << 24;  // numbers of one row after any layer
 inline constexpr int64_t kSteps = 10000;          // one K that a correction claims
+inline constexpr double kStepSize = 1e6;          // the largest end of eps
 inline constexpr int64_t kListLength = 64;        // steps claimed, provenance entries
 inline constexpr int64_t kTextBytes = 4096;       // a label, a provenance entry
 

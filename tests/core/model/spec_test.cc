@@ -185,6 +185,7 @@ TEST(HypersolverSpecTest, ReadsAndChecks) {
       {"[0.1, 1]", "[1, 0.1]", "eps"},
       {"[0.1, 1]", "[-1, 1]", "eps"},
       {"[0.1, 1]", "[0.1]", "eps"},
+      {"[0.1, 1]", "[0.1, 1e308]", "eps: 1e+308 is no step size"},
       {"\"steps\": [1, 2]", "\"steps\": [0]", "steps: 0"},
       {"\"slope_1\"", "\"state\"", "twice"},
       {"\"slope_1\"", "\"slope_9\"", "inputs: 'slope_9'"},
