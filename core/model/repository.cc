@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <random>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kActiveName[] = "ACTIVE";
+constexpr char kTemporaryPrefix[] = ".tmp-";
 constexpr int64_t kActiveBytesMax = 32;
 
 absl::Status IoError(std::string_view doing, const std::string& path) {
@@ -58,6 +61,23 @@ absl::Status MakeFolders(const std::string& folder) {
   return parent.empty() ? absl::OkStatus() : SyncPath(parent);
 }
 
+// What a publisher that was killed left. No publisher that lives takes an hour for one folder.
+void RemoveStale(const std::string& hypersolver_folder) {
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  std::vector<fs::path> stale;
+  for (fs::directory_iterator it(hypersolver_folder, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code ignored;
+    if (it->path().filename().string().starts_with(kTemporaryPrefix) &&
+        fs::is_directory(it->symlink_status(ignored))) {
+      const fs::file_time_type written = it->last_write_time(ignored);
+      if (!ignored && written < long_ago) stale.push_back(it->path());
+    }
+  }
+  for (const fs::path& folder : stale) fs::remove_all(folder, error);
+}
+
 std::string Uuid() {
   std::random_device device;
   return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
@@ -76,11 +96,11 @@ std::vector<int64_t> NumberedEntries(const std::string& folder,
   return numbers;
 }
 
-absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder) {
+absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder, int64_t highest) {
   // Whatever bears a number has taken it, also a link or a file.
   const std::vector<int64_t> taken =
       NumberedEntries(hypersolver_folder, [](const fs::directory_entry&) { return true; });
-  int64_t highest = taken.empty() ? 0 : taken.back();
+  if (!taken.empty()) highest = std::max(highest, taken.back());
   HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(hypersolver_folder));
   HS_ASSIGN_OR_RETURN(const auto verdicts, ReadVerdicts(hypersolver_folder));
   highest = std::max(highest, active.value_or(0));
@@ -96,9 +116,9 @@ absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder) {
 // something, and a generation always does, so of two publishers with one number in mind one tries
 // again.
 absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
-                                   const std::string& temporary) {
+                                   const std::string& temporary, int64_t taken) {
   while (true) {
-    HS_ASSIGN_OR_RETURN(const int64_t number, NextGeneration(hypersolver_folder));
+    HS_ASSIGN_OR_RETURN(const int64_t number, NextGeneration(hypersolver_folder, taken));
     const std::string target = absl::StrCat(hypersolver_folder, "/", number);
     if (rename(temporary.c_str(), target.c_str()) == 0) {
       HS_RETURN_IF_ERROR(SyncPath(hypersolver_folder));
@@ -111,7 +131,8 @@ absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
 }
 
 absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
-                                     const std::string& temporary, const GenerationFiles& files) {
+                                     const std::string& temporary, const GenerationFiles& files,
+                                     int64_t taken) {
   if (mkdir(temporary.c_str(), 0755) != 0) return IoError("mkdir", temporary);
   for (const auto& [name, bytes] : files) {
     if (name != kManifestName) {
@@ -120,7 +141,7 @@ absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
   }
   HS_RETURN_IF_ERROR(
       WriteFileAtomically(absl::StrCat(temporary, "/", kManifestName), PrintManifest(files)));
-  return TakeNumber(hypersolver_folder, temporary);
+  return TakeNumber(hypersolver_folder, temporary, taken);
 }
 
 const GenerationFileRule* FindRule(std::string_view name) {
@@ -249,11 +270,12 @@ absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_fol
 }
 
 absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
-                                        const GenerationFiles& files) {
+                                        const GenerationFiles& files, int64_t taken) {
   HS_RETURN_IF_ERROR(CheckGenerationFiles(files));
   HS_RETURN_IF_ERROR(MakeFolders(hypersolver_folder));
-  const std::string temporary = absl::StrCat(hypersolver_folder, "/.tmp-", Uuid());
-  absl::StatusOr<int64_t> number = WriteThrough(hypersolver_folder, temporary, files);
+  RemoveStale(hypersolver_folder);
+  const std::string temporary = absl::StrCat(hypersolver_folder, "/", kTemporaryPrefix, Uuid());
+  absl::StatusOr<int64_t> number = WriteThrough(hypersolver_folder, temporary, files, taken);
   if (!number.ok()) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
@@ -269,8 +291,8 @@ absl::StatusOr<std::optional<int64_t>> ReadActive(const std::string& hypersolver
   while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
   const std::optional<int64_t> number = ParseGeneration(*text);
   if (!number.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": '", *text, "' is not a generation (1 to ", kGenerationMax, ")"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": '", absl::CHexEscape(*text), "' is not a generation (1 to ", kGenerationMax, ")"));
   }
   return number;
 }

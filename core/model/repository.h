@@ -65,10 +65,11 @@ absl::Status CheckGenerationFiles(const GenerationFiles& files);
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder);
 
 // Writes .tmp-<uuid>, syncs it, renames it to the next integer (1 + the highest ever seen in the
-// folder, in ACTIVE or in VERDICTS), again if that is taken. Returns the number. Safe beside other
-// publishers, in this process or another. Fails as CheckGenerationFiles does.
+// folder, in ACTIVE or in VERDICTS, and above `taken`), again if that is taken. Returns the number.
+// Safe beside other publishers, in this process or another. Removes what killed ones left more than
+// an hour ago. Fails as CheckGenerationFiles does.
 absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
-                                        const GenerationFiles& files);
+                                        const GenerationFiles& files, int64_t taken = 0);
 
 // ACTIVE: nullopt where there is none. Written by rename.
 absl::StatusOr<std::optional<int64_t>> ReadActive(const std::string& hypersolver_folder);

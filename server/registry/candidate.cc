@@ -72,10 +72,7 @@ absl::Status CheckClaims(const HypersolverSpec& spec, const MethodChoice& method
         absl::StrCat("direction '", std::string(DirectionName(spec.direction)),
                      "' is not one of a ", std::string(ModelKindName(model.spec().kind))));
   }
-  if (!(spec.method == method)) {
-    return absl::FailedPreconditionError(absl::StrCat("method is ", PrintMethod(spec.method),
-                                                      ", published as ", PrintMethod(method)));
-  }
+  HS_RETURN_IF_ERROR(CheckMethod(spec, method));
   if (spec.steps.empty() || spec.steps.size() > kClaimsMax) {
     return absl::FailedPreconditionError(
         absl::StrCat("steps lists ", spec.steps.size(), " numbers, wanted 1 to ", kClaimsMax));
@@ -94,6 +91,12 @@ absl::Status CheckClaims(const HypersolverSpec& spec, const MethodChoice& method
 }
 
 }  // namespace
+
+absl::Status CheckMethod(const HypersolverSpec& spec, const MethodChoice& method) {
+  if (spec.method == method) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("method is ", PrintMethod(spec.method), ", published as ", PrintMethod(method)));
+}
 
 absl::StatusOr<Calibration> LoadCalibration(const std::string& path, const Model& model) {
   HS_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kCalibrationBytesMax));

@@ -22,6 +22,9 @@ struct Candidate {
 absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, int64_t number,
                                         const MethodChoice& method, const Model& model);
 
+// kFailedPrecondition where the spec is of another method than the one it is published as.
+absl::Status CheckMethod(const HypersolverSpec& spec, const MethodChoice& method);
+
 // The calibration at `path`, which must be of this base. kNotFound where there is none.
 absl::StatusOr<Calibration> LoadCalibration(const std::string& path, const Model& model);
 

@@ -135,6 +135,14 @@ absl::StatusOr<PublishOutcome> Catalog::Publish(const std::string& model, const 
   HS_ASSIGN_OR_RETURN(LoadedModel * loaded, FindModel(model));
   HS_ASSIGN_OR_RETURN(const MethodChoice choice, ParseMethod(method));
   HS_RETURN_IF_ERROR(CheckGenerationFiles(files));
+  if (parent_generation.value_or(0) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parent_generation ", *parent_generation, " is below 0"));
+  }
+  std::error_code unreadable;
+  if (!std::filesystem::exists(loaded->folder + "/model.json", unreadable)) {
+    return absl::FailedPreconditionError(absl::StrCat(loaded->folder, "/model.json is gone"));
+  }
   Shelf* shelf = FindShelf(*loaded, choice);
   const bool added = shelf == nullptr;
   if (added) shelf = &AddShelf(*loaded, choice);
@@ -151,9 +159,17 @@ absl::StatusOr<PublishOutcome> Catalog::Rollback(const std::string& model,
   if (options_.read_only) return absl::FailedPreconditionError("the repository is read-only");
   HS_ASSIGN_OR_RETURN(LoadedModel * loaded, FindModel(model));
   HS_ASSIGN_OR_RETURN(const MethodChoice choice, ParseMethod(method));
+  if (generation < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("generation ", generation, " is below 0"));
+  }
   Shelf* shelf = FindShelf(*loaded, choice);
   if (shelf == nullptr) {
-    return absl::NotFoundError(absl::StrCat(model, " has no hypersolver for ", method));
+    const std::string known =
+        absl::StrJoin(loaded->shelves, ", ", [](std::string* out, const Shelf& there) {
+          out->append(PrintMethod(there.state().method));
+        });
+    return absl::NotFoundError(absl::StrCat(model, " has no hypersolver for ", method,
+                                            "; those it has: ", known.empty() ? "none" : known));
   }
   const absl::StatusOr<PublishOutcome> outcome = shelf->Rollback(generation);
   if (outcome.ok()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -190,8 +191,34 @@ absl::StatusOr<PublishOutcome> Shelf::Publish(const GenerationFiles& files,
     return absl::AbortedError(absl::StrCat("made to follow generation ", *parent_generation,
                                            "; active is ", ActiveNumber(), " (0: none)"));
   }
-  HS_ASSIGN_OR_RETURN(*number, WriteGeneration(folder_, files));
-  return Try(*number);
+  // Before anything is written: else every name of a method could make a folder of its own.
+  const auto spec = ParseHypersolverSpec(files.at("hypersolver.json"), model_->state_shape());
+  if (!spec.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("hypersolver.json: ", spec.status().message()));
+  }
+  HS_RETURN_IF_ERROR(Annotate(CheckMethod(*spec, method_), "hypersolver.json"));
+  HS_ASSIGN_OR_RETURN(*number, WriteGeneration(folder_, files, HighestKnown()));
+  absl::StatusOr<PublishOutcome> outcome = Try(*number);
+  RemoveIfRefused(*number);
+  return outcome;
+}
+
+int64_t Shelf::HighestKnown() const {
+  int64_t highest = std::max(ActiveNumber(), active_on_disk_.value_or(0));
+  if (!verdicts_.empty()) highest = std::max(highest, verdicts_.rbegin()->first);
+  if (!set_aside_.empty()) highest = std::max(highest, *set_aside_.rbegin());
+  return highest;
+}
+
+void Shelf::RemoveIfRefused(int64_t number) const {
+  // Only once VERDICTS.json keeps the number: it must not be used again.
+  const auto on_disk = ReadVerdicts(folder_);
+  if (!on_disk.ok()) return;
+  const auto verdict = on_disk->find(number);
+  if (verdict == on_disk->end() || verdict->second.passed) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(GenerationFolder(number), ignored);
 }
 
 absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
@@ -205,12 +232,14 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   } else if (number == ActiveNumber()) {
     target = active_;
   } else {
+    // The verdict first: of what was published and refused nothing else is left.
+    const auto verdict = verdicts_.find(number);
     const std::vector<int64_t> there = ListGenerations(folder_);
-    if (!std::binary_search(there.begin(), there.end(), number)) {
+    const bool refused = verdict != verdicts_.end() && !verdict->second.passed;
+    if (!refused && !std::binary_search(there.begin(), there.end(), number)) {
       return absl::NotFoundError(absl::StrCat("there is no generation ", number));
     }
-    const auto verdict = verdicts_.find(number);
-    if (verdict == verdicts_.end() || !verdict->second.passed) {
+    if (refused || verdict == verdicts_.end()) {
       return absl::FailedPreconditionError(
           absl::StrCat("generation ", number, " never passed its check"));
     }

@@ -56,7 +56,8 @@ class Shelf {
   std::optional<int64_t> NextToTry() const;
   // The gate, and the swap where it passes.
   absl::StatusOr<PublishOutcome> Try(int64_t number);
-  // Writes the files as a new generation and tries it. Sets *number as soon as it has one.
+  // Writes the files as a new generation and tries it. Sets *number as soon as it has one. Of a
+  // refused one only the verdict stays, which keeps its number.
   absl::StatusOr<PublishOutcome> Publish(const GenerationFiles& files,
                                          std::optional<int64_t> parent_generation, int64_t* number);
   // 0: the previous one.
@@ -66,6 +67,9 @@ class Shelf {
 
  private:
   int64_t ActiveNumber() const;
+  // Of all generations that this shelf saw, also where somebody removed their folders since.
+  int64_t HighestKnown() const;
+  void RemoveIfRefused(int64_t number) const;
   std::string GenerationFolder(int64_t number) const;
   ShelfSnapshot Snapshot() const;
   absl::Status ReadState();

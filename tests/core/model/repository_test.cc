@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -103,6 +104,25 @@ TEST_F(RepositoryTest, NeverUsesANumberAgain) {
   Write(folder_ + "/11", "a file took the name");
   fs::create_directory_symlink("10", folder_ + "/12");
   EXPECT_EQ(*WriteGeneration(folder_, SomeFiles()), 13);
+}
+
+TEST_F(RepositoryTest, UsesNoNumberThatTheCallerKnowsAsTaken) {
+  EXPECT_EQ(*WriteGeneration(folder_, SomeFiles(), 6), 7);
+  EXPECT_EQ(*WriteGeneration(folder_, SomeFiles(), 3), 8);
+}
+
+TEST_F(RepositoryTest, RemovesWhatKilledPublishersLeftLongAgo) {
+  for (const char* name : {"/.tmp-old", "/.tmp-new", "/other"}) {
+    fs::create_directories(folder_ + name);
+    Write(folder_ + name + "/weights.safetensors", "w");
+  }
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
+  fs::last_write_time(folder_ + "/.tmp-old", long_ago);
+  fs::last_write_time(folder_ + "/other", long_ago);
+  ASSERT_TRUE(WriteGeneration(folder_, SomeFiles()).ok());
+  EXPECT_FALSE(fs::exists(folder_ + "/.tmp-old"));
+  EXPECT_TRUE(fs::exists(folder_ + "/.tmp-new"));
+  EXPECT_TRUE(fs::exists(folder_ + "/other"));
 }
 
 TEST_F(RepositoryTest, EndsAtTheLastNumber) {
@@ -210,6 +230,7 @@ TEST_F(RepositoryTest, ActiveIsANumberOrNothing) {
     Write(folder_ + "/ACTIVE", text);
     EXPECT_EQ(ReadActive(folder_).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
+  EXPECT_THAT(std::string(ReadActive(folder_).status().message()), HasSubstr("'1\\n2'"));
 }
 
 TEST_F(RepositoryTest, VerdictsReadBack) {

@@ -121,7 +121,8 @@ TEST_F(PublishTest, RefusesDamagedAndForeignFiles) {
   files["calibration.json"] = PrintCalibration({.base_digest = std::string(64, 'b')});
   ExpectRefused(files, "calibration.json");
 
-  EXPECT_EQ(ReadVerdicts(HeunFolder())->size(), 7u);
+  EXPECT_EQ(ReadVerdicts(HeunFolder())->size(), 6u);  // what is no spec gets no number
+  EXPECT_EQ(ListGenerations(HeunFolder()), std::vector<int64_t>{1});
   EXPECT_EQ(Active(), 1);
 }
 
@@ -140,6 +141,8 @@ TEST_F(PublishTest, RefusesClaimsThatDoNotHold) {
   files["hypersolver.json"] = Edited("hypersolver.json", "\"heun\"", "\"leapfrog\"");
   ExpectRefused(files, "leapfrog");
   ExpectRefused(Scaled(1.0), "method is heun, published as euler", "euler");
+  EXPECT_FALSE(fs::exists(repository() + "/tiny_flow/hypersolvers/euler"));
+  EXPECT_EQ((*registry_->Pin("tiny_flow"))->corrections.size(), 1u);
 }
 
 TEST_F(PublishTest, RefusesProbesThatDoNotFit) {
@@ -179,6 +182,43 @@ TEST_F(PublishTest, WrongCallsLeaveNothingBehind) {
   EXPECT_EQ(Publish(Scaled(1.0), 3).status().code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(fs::exists(HeunFolder()));
   EXPECT_TRUE((*registry_->Pin("tiny_flow"))->corrections.empty());
+}
+
+TEST_F(PublishTest, OfARefusedCandidateTheVerdictStays) {
+  Open();
+  ExpectRefused(Scaled(0.0), "does not beat");
+  EXPECT_FALSE(fs::exists(HeunFolder() + "/1"));
+  EXPECT_FALSE(ReadVerdicts(HeunFolder())->at(1).passed);
+  EXPECT_EQ(Rollback(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  Open();
+  EXPECT_EQ(Publish(Scaled(1.0))->generation, 2);
+}
+
+TEST_F(PublishTest, RemovedFoldersRestartNoNumbering) {
+  Open();
+  for (const double scale : {0.2, 0.4}) ASSERT_TRUE(Publish(Scaled(scale)).ok());
+  fs::remove_all(repository() + "/tiny_flow/hypersolvers");
+  EXPECT_EQ(Publish(Scaled(0.6))->generation, 3);
+  fs::remove_all(repository() + "/tiny_flow");
+  const auto gone = Publish(Scaled(0.8));
+  EXPECT_EQ(gone.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(gone.status().message()), HasSubstr("tiny_flow/model.json is gone"));
+  EXPECT_FALSE(fs::exists(repository() + "/tiny_flow"));
+  EXPECT_EQ(Active(), 3);
+}
+
+TEST_F(PublishTest, NumbersBelowZeroAndUnknownMethodsAreNamed) {
+  Open();
+  const auto parent = Publish(Scaled(0.5), -3);
+  EXPECT_EQ(parent.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(parent.status().message()), HasSubstr("parent_generation -3"));
+  ASSERT_TRUE(Publish(Scaled(0.5)).ok());
+  const auto negative = Rollback(-7);
+  EXPECT_EQ(negative.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(negative.status().message()), HasSubstr("generation -7"));
+  const auto unknown = Rollback(0, "euler");
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("those it has: heun"));
 }
 
 TEST_F(PublishTest, ParentGenerationMustBeActive) {
