@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace hyperserve {
 
@@ -12,15 +13,17 @@ BatchDecision DecideBatch(std::span<const QueueSnapshot> queues, Clock::TimePoin
   for (size_t i = 0; i < queues.size(); ++i) {
     const QueueSnapshot& queue = queues[i];
     const Clock::TimePoint overdue_at = queue.oldest + options.queue_delay_max;
-    const bool ready =
-        intake == Intake::kDraining || queue.rows >= options.batch_rows_max || now >= overdue_at;
+    const bool ready = queue.under_way || intake == Intake::kDraining ||
+                       queue.rows >= options.batch_rows_max || now >= overdue_at;
     if (!ready) {
       if (!decision.look_again || overdue_at < *decision.look_again) {
         decision.look_again = overdue_at;
       }
       continue;
     }
-    const auto precedence = [&](const QueueSnapshot& q) { return std::tie(q.last_turn, q.oldest); };
+    const auto precedence = [](const QueueSnapshot& q) {
+      return std::tie(q.last_turn, q.under_way, q.oldest);
+    };
     if (!decision.serve || precedence(queue) < precedence(queues[*decision.serve])) {
       decision.serve = i;
     }
@@ -40,6 +43,13 @@ absl::Status DecideAdmission(const Batcher::Depth& depth, const Arrival& arrival
     return absl::ResourceExhaustedError(absl::StrCat(
         "the queues are full: ", depth.bytes, " bytes wait, ", arrival.bytes,
         " more would pass queue_bytes_max = ", options.queue_bytes_max, "; try again"));
+  }
+  if (depth.macs + arrival.macs > options.pending_macs_max) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "too much work is pending: about %.2g MACs, %.2g more would pass pending_macs_max = %.2g; "
+        "try again",
+        static_cast<double>(depth.macs), static_cast<double>(arrival.macs),
+        static_cast<double>(options.pending_macs_max)));
   }
   if (arrival.opens_queue && depth.queues >= options.live_queues_max) {
     return absl::ResourceExhaustedError(absl::StrCat(

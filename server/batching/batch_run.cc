@@ -9,42 +9,67 @@
 
 namespace hyperserve {
 
-BatchRun::BatchRun(const BatcherOptions& options, const Clock* clock, Engine* engine, Finish finish)
-    : options_(options), clock_(clock), engine_(engine), finish_(std::move(finish)) {}
+BatchRun::BatchRun(const BatcherOptions& options, const Clock* clock,
+                   std::unique_ptr<Engine> engine, const BatchSpec& spec, std::vector<Piece> pieces,
+                   Finish finish)
+    : options_(options),
+      clock_(clock),
+      engine_(std::move(engine)),
+      spec_(spec),
+      finish_(std::move(finish)) {
+  groups_.push_back(std::move(pieces));
+}
 
-void BatchRun::Solve(const BatchSpec& spec, std::vector<Piece> pieces) {
-  const Clock::TimePoint started = clock_->Now();
-  absl::StatusOr<BatchResult> result = RunEngine(spec, pieces);
-  FinishDead(pieces);
-  if (result.ok()) {
-    Scatter(*std::move(result), pieces, started);
-  } else if (pieces.size() == 1) {
-    finish_(pieces.front().request, result.status());
-  } else {
-    for (Piece& piece : pieces) {
-      if (!piece.request->Death(clock_->Now()).ok()) continue;
-      std::vector<Piece> alone;
-      alone.push_back(std::move(piece));
-      Solve(spec, std::move(alone));
+bool BatchRun::TakeTurn() {
+  const Clock::TimePoint until = clock_->Now() + options_.turn_max;
+  do {
+    absl::StatusOr<bool> solved = Step();
+    if (!solved.ok()) {
+      Fail(solved.status());
+    } else if (*solved) {
+      absl::StatusOr<BatchResult> result = engine_->TakeFinished();
+      FinishDead();
+      if (result.ok()) {
+        Scatter(*std::move(result));
+      } else {
+        Fail(result.status());
+      }
     }
+  } while (!groups_.empty() && clock_->Now() < until);
+  return groups_.empty();
+}
+
+absl::StatusOr<bool> BatchRun::Step() {
+  if (!begun_) {
+    started_ = clock_->Now();
+    Batch batch{.spec = spec_, .segments = {}};
+    for (const Piece& piece : pieces()) batch.segments.push_back(piece.segment);
+    HS_RETURN_IF_ERROR(engine_->Begin(batch));
+    begun_ = true;
+  }
+  FinishDead();
+  return engine_->Advance(options_.advance_steps, [this] { return AllDead(); });
+}
+
+void BatchRun::Fail(const absl::Status& status) {
+  FinishDead();
+  std::vector<Piece> refused = std::move(groups_.front());
+  groups_.pop_front();
+  begun_ = false;
+  if (refused.size() == 1) {
+    finish_(refused.front().request, status);
+    return;
+  }
+  for (Piece& piece : refused) {
+    if (!piece.request->Death(clock_->Now()).ok()) continue;
+    groups_.emplace_back().push_back(std::move(piece));
   }
 }
 
-absl::StatusOr<BatchResult> BatchRun::RunEngine(const BatchSpec& spec,
-                                                const std::vector<Piece>& pieces) {
-  Batch batch{.spec = spec, .segments = {}};
-  for (const Piece& piece : pieces) batch.segments.push_back(piece.segment);
-  HS_RETURN_IF_ERROR(engine_->Begin(batch));
-  for (;;) {
-    FinishDead(pieces);
-    HS_ASSIGN_OR_RETURN(const bool finished,
-                        engine_->Advance(options_.advance_steps, [&] { return AllDead(pieces); }));
-    if (finished) return engine_->TakeFinished();
-  }
-}
-
-void BatchRun::Scatter(BatchResult result, const std::vector<Piece>& pieces,
-                       Clock::TimePoint started) {
+void BatchRun::Scatter(BatchResult result) {
+  const std::vector<Piece> pieces = std::move(groups_.front());
+  groups_.pop_front();
+  begun_ = false;
   const Clock::TimePoint ended = clock_->Now();
   const auto total = static_cast<int64_t>(result.status.size());
   if (options_.on_batch) {
@@ -54,30 +79,37 @@ void BatchRun::Scatter(BatchResult result, const std::vector<Piece>& pieces,
                        .requests = static_cast<int64_t>(pieces.size()),
                        .rows = total});
   }
+  const auto deliver = [&](const Piece& piece, BatchResult rows) {
+    std::optional<WorkResult> whole =
+        piece.request->Accept(piece.index,
+                              {.rows = std::move(rows),
+                               .engine = std::string(engine_->name()),
+                               .device = std::string(engine_->device())},
+                              started_, ended);
+    if (whole) finish_(piece.request, *std::move(whole));
+  };
+  if (pieces.size() == 1) {
+    deliver(pieces.front(), std::move(result));
+    return;
+  }
   int64_t begin = 0;
   for (const Piece& piece : pieces) {
-    const int64_t rows = piece.segment.rows;
-    WorkResult part{.rows = rows == total ? std::move(result) : RowsOf(result, begin, rows),
-                    .engine = std::string(engine_->name()),
-                    .device = std::string(engine_->device())};
-    begin += rows;
-    std::optional<WorkResult> whole =
-        piece.request->Accept(piece.index, std::move(part), started, ended);
-    if (whole) finish_(piece.request, *std::move(whole));
+    deliver(piece, RowsOf(result, begin, piece.segment.rows));
+    begin += piece.segment.rows;
   }
 }
 
-void BatchRun::FinishDead(const std::vector<Piece>& pieces) {
+void BatchRun::FinishDead() {
   const Clock::TimePoint now = clock_->Now();
-  for (const Piece& piece : pieces) {
+  for (const Piece& piece : pieces()) {
     const absl::Status death = piece.request->Death(now);
     if (!death.ok()) finish_(piece.request, death);
   }
 }
 
-bool BatchRun::AllDead(const std::vector<Piece>& pieces) const {
+bool BatchRun::AllDead() const {
   const Clock::TimePoint now = clock_->Now();
-  return std::all_of(pieces.begin(), pieces.end(),
+  return std::all_of(pieces().begin(), pieces().end(),
                      [&](const Piece& piece) { return !piece.request->Death(now).ok(); });
 }
 

@@ -25,13 +25,14 @@ bool SameQueue(const BatchSpec& a, Dtype a_dtype, const BatchSpec& b, Dtype b_dt
          a.want_outputs == b.want_outputs && a.log_density == b.log_density;
 }
 
-// The work of one key: waiting pieces, and how many batches of it run. Live while either is there.
+// The work of one key: waiting pieces, and batches under way. Live while either is there.
 struct Queue {
   BatchSpec spec;
   Dtype dtype = Dtype::kF32;
   std::deque<Piece> waiting;
   int64_t rows = 0;
-  int64_t running = 0;
+  int64_t under_way = 0;                           // batches, those that gave way among them
+  std::deque<std::unique_ptr<BatchRun>> gave_way;  // batches that wait for their next turn
   uint64_t last_turn = 0;
 };
 
@@ -39,30 +40,38 @@ struct Queue {
 
 class Batcher::Impl {
  public:
-  Impl(BatcherOptions options, const Clock* clock) : options_(std::move(options)), clock_(clock) {}
+  Impl(BatcherOptions options, EngineFactory factory, const Clock* clock)
+      : options_(std::move(options)), make_engine_(std::move(factory)), clock_(clock) {}
 
-  absl::Status StartThreads(const EngineFactory& factory);
+  absl::Status StartThreads();
   void Submit(Work work, Done done);
   bool Drain(std::chrono::milliseconds limit);
   void Stop();
   Depth depth() const;
 
  private:
-  struct Taken {
+  // What a solver does next: a turn of a batch that gave way, or of a new one.
+  struct Turn {
     Queue* queue = nullptr;
+    std::unique_ptr<BatchRun> run;  // null: a new batch of `pieces`
     std::vector<Piece> pieces;
     std::vector<Piece> dead;  // nobody waits for these any more
   };
 
-  void SolverLoop(Engine& engine);
-  std::optional<Taken> NextBatch();
-  Taken TakeFrom(Queue& queue);
-  void Retire(Queue* queue);
+  void SolverLoop(std::unique_ptr<Engine> engine);
+  std::optional<Turn> NextTurn();
+  Turn TakeFrom(Queue& queue);
+  // A run of the turn's pieces, on an engine that no batch holds. Null where there is none to be
+  // had: the pieces are answered then.
+  std::unique_ptr<BatchRun> StartRun(Turn& turn);
+  // After a turn of a batch: over (null), or to be continued.
+  void EndTurn(Queue* queue, std::unique_ptr<BatchRun> unfinished);
   absl::Status Admit(const std::shared_ptr<PendingRequest>& request);
   Queue* FindQueue(const Work& work);
   void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
 
   const BatcherOptions options_;
+  const EngineFactory make_engine_;
   const Clock* const clock_;
   std::vector<std::thread> threads_;
 
@@ -71,6 +80,7 @@ class Batcher::Impl {
   std::condition_variable live_changed_;  // Drain waits for it
   // All below guarded by mutex_.
   std::list<Queue> queues_;
+  std::vector<std::unique_ptr<Engine>> free_engines_;  // that no batch holds
   Depth depth_;
   std::unordered_set<std::shared_ptr<PendingRequest>> live_;  // admitted, not answered
   Intake intake_ = Intake::kOpen;
@@ -78,16 +88,16 @@ class Batcher::Impl {
   uint64_t turn_ = 0;
 };
 
-absl::Status Batcher::Impl::StartThreads(const EngineFactory& factory) {
+absl::Status Batcher::Impl::StartThreads() {
   std::vector<std::future<absl::Status>> started;
   for (int i = 0; i < options_.solvers; ++i) {
     auto made = std::make_shared<std::promise<absl::Status>>();
     started.push_back(made->get_future());
-    threads_.emplace_back([this, factory, made] {
-      absl::StatusOr<std::unique_ptr<Engine>> engine = factory();
+    threads_.emplace_back([this, made] {
+      absl::StatusOr<std::unique_ptr<Engine>> engine = make_engine_();
       const bool ok = engine.ok();
       made->set_value(engine.status());
-      if (ok) SolverLoop(**engine);
+      if (ok) SolverLoop(*std::move(engine));
     });
   }
   absl::Status first_error;
@@ -109,9 +119,12 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
     return absl::UnavailableError("the server is shutting down; try another one");
   }
   Queue* queue = FindQueue(work);
-  HS_RETURN_IF_ERROR(DecideAdmission(
-      depth_, {.rows = work.segment.rows, .bytes = work.bytes, .opens_queue = queue == nullptr},
-      options_));
+  HS_RETURN_IF_ERROR(DecideAdmission(depth_,
+                                     {.rows = work.segment.rows,
+                                      .bytes = work.bytes,
+                                      .macs = work.macs,
+                                      .opens_queue = queue == nullptr},
+                                     options_));
   if (queue == nullptr) {
     queue = &queues_.emplace_back();
     queue->spec = work.spec;
@@ -127,6 +140,7 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
   queue->rows += work.segment.rows;
   depth_.rows += work.segment.rows;
   depth_.bytes += work.bytes;
+  depth_.macs += work.macs;
   ++depth_.requests;
   depth_.queues = static_cast<int64_t>(queues_.size());
   live_.insert(request);
@@ -151,12 +165,19 @@ void Batcher::Impl::Finish(const std::shared_ptr<PendingRequest>& request,
                            absl::StatusOr<WorkResult> result) {
   if (!request->Finish(std::move(result))) return;
   const std::lock_guard lock(mutex_);
-  live_.erase(request);
+  if (live_.erase(request) > 0) depth_.macs -= request->work().macs;
   if (live_.empty()) live_changed_.notify_all();
 }
 
-Batcher::Impl::Taken Batcher::Impl::TakeFrom(Queue& queue) {
-  Taken taken{.queue = &queue, .pieces = {}, .dead = {}};
+Batcher::Impl::Turn Batcher::Impl::TakeFrom(Queue& queue) {
+  queue.last_turn = ++turn_;
+  if (!queue.gave_way.empty()) {
+    Turn next{.queue = &queue, .run = std::move(queue.gave_way.front()), .pieces = {}, .dead = {}};
+    queue.gave_way.pop_front();
+    return next;
+  }
+  ++queue.under_way;
+  Turn taken{.queue = &queue, .run = nullptr, .pieces = {}, .dead = {}};
   const Clock::TimePoint now = clock_->Now();
   int64_t rows = 0;
   while (!queue.waiting.empty()) {
@@ -175,29 +196,32 @@ Batcher::Impl::Taken Batcher::Impl::TakeFrom(Queue& queue) {
       if (piece.index + 1 == piece.request->piece_count()) --depth_.requests;
     }
   }
-  queue.last_turn = ++turn_;
-  ++queue.running;
   return taken;
 }
 
-std::optional<Batcher::Impl::Taken> Batcher::Impl::NextBatch() {
+std::optional<Batcher::Impl::Turn> Batcher::Impl::NextTurn() {
   std::unique_lock lock(mutex_);
   for (;;) {
     std::vector<QueueSnapshot> snapshots;
     std::vector<Queue*> queues;
     for (Queue& queue : queues_) {
-      if (queue.waiting.empty()) continue;
-      snapshots.push_back({.rows = queue.rows,
-                           .oldest = queue.waiting.front().request->arrival(),
-                           .last_turn = queue.last_turn});
+      // A key goes on with the batch that gave way before it begins another: no key has more than
+      // one for each solver.
+      const bool under_way = !queue.gave_way.empty();
+      if (queue.waiting.empty() && !under_way) continue;
+      snapshots.push_back(
+          {.rows = queue.rows,
+           .oldest = under_way ? Clock::TimePoint() : queue.waiting.front().request->arrival(),
+           .under_way = under_way,
+           .last_turn = queue.last_turn});
       queues.push_back(&queue);
     }
     if (snapshots.empty() && stopping_) return std::nullopt;
     const BatchDecision decision = DecideBatch(snapshots, clock_->Now(), intake_, options_);
     if (decision.serve) {
-      Taken taken = TakeFrom(*queues[*decision.serve]);
-      // Somebody must keep the time of what is left while this thread solves.
-      if (depth_.rows > 0) work_changed_.notify_one();
+      Turn taken = TakeFrom(*queues[*decision.serve]);
+      // Somebody must see to what is left while this thread solves.
+      if (depth_.rows > 0 || snapshots.size() > 1) work_changed_.notify_one();
       return taken;
     }
     if (decision.look_again) {
@@ -208,23 +232,58 @@ std::optional<Batcher::Impl::Taken> Batcher::Impl::NextBatch() {
   }
 }
 
-void Batcher::Impl::Retire(Queue* queue) {
+std::unique_ptr<BatchRun> Batcher::Impl::StartRun(Turn& turn) {
+  std::unique_ptr<Engine> engine;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_engines_.empty()) {
+      engine = std::move(free_engines_.back());
+      free_engines_.pop_back();
+    }
+  }
+  if (engine == nullptr) {  // the batches that gave way hold all others
+    absl::StatusOr<std::unique_ptr<Engine>> made = make_engine_();
+    if (!made.ok()) {
+      for (const Piece& piece : turn.pieces) Finish(piece.request, made.status());
+      return nullptr;
+    }
+    engine = *std::move(made);
+  }
+  return std::make_unique<BatchRun>(
+      options_, clock_, std::move(engine), turn.queue->spec, std::move(turn.pieces),
+      [this](const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result) {
+        Finish(request, std::move(result));
+      });
+}
+
+void Batcher::Impl::EndTurn(Queue* queue, std::unique_ptr<BatchRun> unfinished) {
   const std::lock_guard lock(mutex_);
-  if (--queue->running == 0 && queue->waiting.empty()) {
+  if (unfinished != nullptr) {
+    queue->gave_way.push_back(std::move(unfinished));
+    return;
+  }
+  if (--queue->under_way == 0 && queue->waiting.empty()) {
     queues_.remove_if([&](const Queue& other) { return &other == queue; });
     depth_.queues = static_cast<int64_t>(queues_.size());
   }
 }
 
-void Batcher::Impl::SolverLoop(Engine& engine) {
-  BatchRun run(options_, clock_, &engine,
-               [this](const std::shared_ptr<PendingRequest>& request,
-                      absl::StatusOr<WorkResult> result) { Finish(request, std::move(result)); });
-  while (std::optional<Taken> taken = NextBatch()) {
+void Batcher::Impl::SolverLoop(std::unique_ptr<Engine> engine) {
+  const auto give_back = [this](std::unique_ptr<Engine> free) {
+    const std::lock_guard lock(mutex_);
+    free_engines_.push_back(std::move(free));
+  };
+  give_back(std::move(engine));
+  while (std::optional<Turn> turn = NextTurn()) {
     const Clock::TimePoint now = clock_->Now();
-    for (const Piece& piece : taken->dead) Finish(piece.request, piece.request->Death(now));
-    if (!taken->pieces.empty()) run.Solve(taken->queue->spec, std::move(taken->pieces));
-    Retire(taken->queue);
+    for (const Piece& piece : turn->dead) Finish(piece.request, piece.request->Death(now));
+    std::unique_ptr<BatchRun> run = std::move(turn->run);
+    if (run == nullptr && !turn->pieces.empty()) run = StartRun(*turn);
+    if (run != nullptr && run->TakeTurn()) {
+      give_back(run->TakeEngine());
+      run = nullptr;
+    }
+    EndTurn(turn->queue, std::move(run));
   }
 }
 
@@ -263,8 +322,9 @@ Batcher::Depth Batcher::Impl::depth() const {
 
 absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Start(BatcherOptions options,
                                                         EngineFactory factory, const Clock* clock) {
-  std::unique_ptr<Batcher> batcher(new Batcher(std::make_unique<Impl>(std::move(options), clock)));
-  HS_RETURN_IF_ERROR(batcher->impl_->StartThreads(factory));
+  std::unique_ptr<Batcher> batcher(
+      new Batcher(std::make_unique<Impl>(std::move(options), std::move(factory), clock)));
+  HS_RETURN_IF_ERROR(batcher->impl_->StartThreads());
   return batcher;
 }
 

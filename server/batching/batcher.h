@@ -5,7 +5,8 @@
 //   solver threads -> done
 //
 // A batch never mixes generations, models or plans. Answers of a request never depend on what
-// shares its batch.
+// shares its batch. A batch that takes long gives way: after its turn (turn_max) every other key
+// that waits has one.
 #pragma once
 
 #include <chrono>
@@ -30,6 +31,7 @@ struct Work {
   Clock::TimePoint deadline;               // honoured at admission, at dequeue and between launches
   std::function<bool()> cancelled;         // thread-safe; may be empty
   int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
+  int64_t macs = 0;   // predicted for all rows, counted until the request is answered
   // What metrics call this work (bounded sets); the same for all work of equal `spec`.
   std::string model_label, plan_label;
 };
@@ -38,7 +40,7 @@ struct Work {
 struct WorkResult {
   BatchResult rows;  // this request's rows only
   double queue_seconds = 0;
-  double solve_seconds = 0;
+  double solve_seconds = 0;  // from the first batch's start to the last one's end
   std::string engine;
   std::string device;
 };
@@ -55,9 +57,11 @@ struct BatcherOptions {
   std::chrono::microseconds queue_delay_max{2000};  // how long the oldest row may wait for company
   int64_t queue_rows_max = 16384;                   // rows waiting in all queues
   int64_t queue_bytes_max = 256 << 20;              // bytes waiting in all queues
+  int64_t pending_macs_max = 1LL << 62;             // predicted MACs of what is not answered yet
   int64_t live_queues_max = 64;                     // distinct keys waiting or running
   int solvers = 1;                                  // threads, an engine each
-  int advance_steps = 8;  // steps between two looks at deadlines and cancellation
+  int advance_steps = 8;                   // steps between two looks at deadlines and cancellation
+  std::chrono::milliseconds turn_max{50};  // a batch solves this long, then others have a turn
   std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
 };
 
@@ -81,7 +85,8 @@ class Batcher {
   bool Drain(std::chrono::milliseconds limit);
 
   struct Depth {
-    int64_t requests = 0, rows = 0, bytes = 0, queues = 0;
+    int64_t requests = 0, rows = 0, bytes = 0, queues = 0;  // waiting
+    int64_t macs = 0;                                       // not answered yet
   };
   Depth depth() const;
 

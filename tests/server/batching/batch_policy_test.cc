@@ -55,10 +55,21 @@ TEST(DecideBatch, LeastRecentlyServedFirstThenOldest) {
   EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions).serve, 2u);
 }
 
+TEST(DecideBatch, ABatchThatGaveWayIsReadyAndTakesItsTurn) {
+  std::vector<QueueSnapshot> queues = {
+      {.rows = 8, .oldest = kNow, .last_turn = 4},
+      {.rows = 0, .oldest = Clock::TimePoint::min(), .under_way = true, .last_turn = 5},
+  };
+  EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions).serve, 0u);
+  queues[0].last_turn = 6;
+  EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions).serve, 1u);
+}
+
 TEST(DecideAdmission, EachLimitIsInclusiveAndNamed) {
-  const BatcherOptions options{.queue_rows_max = 10, .queue_bytes_max = 100, .live_queues_max = 2};
-  const Batcher::Depth depth{.requests = 1, .rows = 6, .bytes = 60, .queues = 2};
-  EXPECT_TRUE(DecideAdmission(depth, {.rows = 4, .bytes = 40}, options).ok());
+  const BatcherOptions options{
+      .queue_rows_max = 10, .queue_bytes_max = 100, .pending_macs_max = 1000, .live_queues_max = 2};
+  const Batcher::Depth depth{.requests = 1, .rows = 6, .bytes = 60, .queues = 2, .macs = 600};
+  EXPECT_TRUE(DecideAdmission(depth, {.rows = 4, .bytes = 40, .macs = 400}, options).ok());
 
   const absl::Status rows = DecideAdmission(depth, {.rows = 5, .bytes = 1}, options);
   EXPECT_EQ(rows.code(), absl::StatusCode::kResourceExhausted);
@@ -67,6 +78,11 @@ TEST(DecideAdmission, EachLimitIsInclusiveAndNamed) {
   const absl::Status bytes = DecideAdmission(depth, {.rows = 1, .bytes = 41}, options);
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(bytes.message()), HasSubstr("queue_bytes_max = 100"));
+
+  const absl::Status macs = DecideAdmission(depth, {.rows = 1, .macs = 401}, options);
+  EXPECT_EQ(macs.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(macs.message()),
+              HasSubstr("about 6e+02 MACs, 4e+02 more would pass pending_macs_max = 1e+03"));
 
   const absl::Status queues =
       DecideAdmission(depth, {.rows = 1, .bytes = 1, .opens_queue = true}, options);

@@ -59,6 +59,7 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
         .entry = Entry::kNoise};
     work.segment = {.rows = rows, .data = {}, .seed = 1, .first_row = first_row};
     work.bytes = rows;
+    work.macs = rows;
     const bool hurried = random() % 5 == 0;
     work.deadline = Clock::Real().Now() + (hurried ? std::chrono::microseconds(random() % 3000)
                                                    : std::chrono::seconds(600));
@@ -73,7 +74,13 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
   }
 }
 
-TEST(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
+// With turns of no length every batch gives way after each of its steps.
+class BatcherStress : public testing::TestWithParam<std::chrono::milliseconds> {};
+INSTANTIATE_TEST_SUITE_P(Turns, BatcherStress,
+                         testing::Values(std::chrono::milliseconds(0),
+                                         std::chrono::milliseconds(50)));
+
+TEST_P(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
   Tally tally;
   const auto control = std::make_shared<FakeEngineControl>();
   auto batcher = Batcher::Start(
@@ -82,7 +89,8 @@ TEST(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
        .queue_rows_max = 600,
        .live_queues_max = 4,
        .solvers = 4,
-       .advance_steps = 1},
+       .advance_steps = 1,
+       .turn_max = GetParam()},
       [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
       &Clock::Real());
   ASSERT_TRUE(batcher.ok()) << batcher.status();
@@ -110,16 +118,21 @@ TEST(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
   EXPECT_EQ(depth.requests, 0);
   EXPECT_EQ(depth.rows, 0);
   EXPECT_EQ(depth.bytes, 0);
+  EXPECT_EQ(depth.macs, 0);
 }
 
-TEST(BatcherStress, DestructionUnderLoadAnswersEverything) {
+TEST_P(BatcherStress, DestructionUnderLoadAnswersEverything) {
   for (int round = 0; round < 20; ++round) {
     Tally tally;
     const auto control = std::make_shared<FakeEngineControl>();
     const auto model = FakeModel();
     {
       auto batcher = Batcher::Start(
-          {.batch_rows_max = 16, .queue_delay_max = std::chrono::microseconds(100), .solvers = 3},
+          {.batch_rows_max = 16,
+           .queue_delay_max = std::chrono::microseconds(100),
+           .solvers = 3,
+           .advance_steps = 1,
+           .turn_max = GetParam()},
           [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
           &Clock::Real());
       ASSERT_TRUE(batcher.ok()) << batcher.status();

@@ -253,6 +253,69 @@ TEST_F(BatcherTest, ARareKeyIsNotStarvedByABusyOne) {
   EXPECT_LE(place - batches.begin(), 2);
 }
 
+TEST_F(BatcherTest, ALongBatchGivesWayToOthersAfterItsTurn) {
+  Start({.batch_rows_max = 2,
+         .queue_delay_max = milliseconds(1),
+         .advance_steps = 1,
+         .turn_max = milliseconds(50)});
+  control_->CloseGate();
+  Answer longer = Submit(MakeWork(2, 1000, 10));
+  control_->WaitForBatches(1);
+  Answer same_key = Submit(MakeWork(2, 1000, 20));  // goes after the first, not beside it
+  Answer shorter = Submit(MakeWork(2, 2, 30));
+  control_->LetThrough(1);
+  EXPECT_FALSE(Ready(shorter));  // within the turn
+  EXPECT_EQ(control_->batches().size(), 1u);
+  clock_.Advance(milliseconds(51));
+  control_->LetThrough(1);  // the last step of the turn
+  control_->WaitForBatches(2);
+  control_->LetThrough(2);
+  ExpectRows(shorter.get(), 2, 30);
+  EXPECT_FALSE(Ready(longer));
+  EXPECT_EQ(control_->batches().size(), 2u);
+  control_->OpenGate();
+  ExpectRows(longer.get(), 2, 10);
+  ExpectRows(same_key.get(), 2, 20);
+  EXPECT_EQ(control_->batches().size(), 3u);
+}
+
+TEST_F(BatcherTest, ABatchThatGaveWayIsAnsweredWhenNobodyWaitsForIt) {
+  Start({.batch_rows_max = 1,
+         .queue_delay_max = milliseconds(1),
+         .advance_steps = 1,
+         .turn_max = milliseconds(0)});
+  control_->CloseGate();
+  Work work = MakeWork(1, 1000);
+  work.deadline = clock_.Now() + milliseconds(500);
+  Answer late = Submit(std::move(work));
+  control_->WaitForBatches(1);
+  Answer other = Submit(MakeWork(1, 1, 5));
+  control_->LetThrough(1);
+  control_->WaitForBatches(2);  // the long one has given way
+  clock_.Advance(milliseconds(501));
+  control_->OpenGate();
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_EQ(late.get().status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(control_->steps_taken(), 1000);
+  EXPECT_EQ(batcher_->depth().macs, 0);
+}
+
+TEST_F(BatcherTest, PendingWorkIsBoundedUntilItIsAnswered) {
+  Start({.batch_rows_max = 1, .queue_delay_max = milliseconds(1), .pending_macs_max = 100});
+  control_->CloseGate();
+  Work heavy = MakeWork(1), light = MakeWork(1);
+  heavy.macs = 90;
+  light.macs = 20;
+  Answer running = Submit(heavy);
+  control_->WaitForBatches(1);  // it counts although it waits no longer
+  EXPECT_EQ(batcher_->depth().macs, 90);
+  EXPECT_EQ(Submit(light).get().status().code(), absl::StatusCode::kResourceExhausted);
+  control_->OpenGate();
+  EXPECT_TRUE(running.get().ok());
+  while (batcher_->depth().macs > 0) std::this_thread::yield();  // an answer comes a moment earlier
+  EXPECT_TRUE(Submit(light).get().ok());
+}
+
 TEST_F(BatcherTest, DrainFinishesWhatIsThereAndRefusesWhatComes) {
   Start({.batch_rows_max = 8, .queue_delay_max = seconds(100)});
   Answer a = Submit(MakeWork(3));
