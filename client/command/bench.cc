@@ -21,6 +21,7 @@
 #include "client/command/progress.h"
 #include "client/command/rows.h"
 #include "client/command/session.h"
+#include "client/command/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
@@ -189,9 +190,9 @@ void PrintJson(const Report& report, const Load& load) {
 }
 
 void PrintTable(const Report& report, const Load& load) {
-  std::printf("%s, plan %s, %lld rows a request, %d at a time, %.2f s\n",
+  std::printf("%s, plan %s, %s a request, %d at a time, %.2f s\n",
               load.model.model().name().c_str(), PrintPlan(load.plan).c_str(),
-              static_cast<long long>(load.rows_per_request), absl::GetFlag(FLAGS_concurrency),
+              Counted(load.rows_per_request, "row").c_str(), absl::GetFlag(FLAGS_concurrency),
               report.seconds);
   std::printf("requests/s %.1f  rows/s %.1f\nlatency ms ",
               static_cast<double>(report.ok) / report.seconds,
@@ -212,12 +213,11 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
   Load load;
   HS_ASSIGN_OR_RETURN(load.plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   load.rows_per_request = absl::GetFlag(FLAGS_rows);
-  if (load.rows_per_request < 1) return UsageError("--rows: at least 1");
-  if (absl::GetFlag(FLAGS_concurrency) < 1) return UsageError("--concurrency: at least 1");
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(load.model, ChooseModel(client));
   if (arguments.empty()) {
     if (!IsFlow(load.model)) return UsageError("bench takes INPUT, the rows of a classifier");
+    HS_RETURN_IF_ERROR(CheckNoInput());
     return load;
   }
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
@@ -225,7 +225,9 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
                       FitRows(std::move(rows), InputShape(load.model), absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(load.rows, ForTier(rows, load.plan.tier));
   if (load.rows->shape[0] < load.rows_per_request) {
-    return UsageError("--rows: the input has fewer rows than one request is to have");
+    return UsageError(absl::StrCat("--rows=", load.rows_per_request,
+                                   ": one request is to have more rows than the input, which has ",
+                                   load.rows->shape[0]));
   }
   return load;
 }

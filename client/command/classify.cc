@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
   want.set_top_k(absl::GetFlag(FLAGS_top_k));
   want.set_probabilities(absl::GetFlag(FLAGS_probabilities));
   want.set_logits(absl::GetFlag(FLAGS_logits));
-  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(/*row_bytes=*/0));
+  const int64_t batch = RowsPerRequest(/*row_bytes=*/0);
   const int64_t count = rows.shape[0];
   std::vector<v1::ClassifyReply> replies((count + batch - 1) / batch);
   Progress progress("classify", count, "rows");

@@ -10,11 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "client/command/flags.h"
+#include "core/base/status.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr char kUsagePayload[] = "hyperserve/usage";
+constexpr char kFilePayload[] = "hyperserve/file";
 constexpr std::string_view kCommonFlags = "address timeout format";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -43,6 +47,15 @@ absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, b
   return nullptr;
 }
 
+// What a value of the flag must be.
+std::string_view KindOf(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<absl::Duration>()) return "a time with its unit, as in 500ms, 2s, 5m";
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<uint64_t>()) return "a whole number from 0 to 2^64 - 1";
+  if (flag.IsOfType<int>()) return "a whole number below 2^31";
+  return "a whole number below 2^63";
+}
+
 std::string FlagLine(std::string_view name) {
   const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name));
   if (flag == nullptr) return "";
@@ -56,7 +69,7 @@ std::string_view WhatToDo(absl::StatusCode code) {
     case absl::StatusCode::kInvalidArgument:
       return "correct the request; it would fail on every server";
     case absl::StatusCode::kNotFound:
-      return "see what is there with `hyperserve-client models`, or check the path";
+      return "see what is there with `hyperserve-client models`";
     case absl::StatusCode::kFailedPrecondition:
       return "the message says what does not fit: choose another plan, correction or repository";
     case absl::StatusCode::kAborted:
@@ -90,15 +103,24 @@ bool IsUsageError(const absl::Status& status) {
   return status.GetPayload(kUsagePayload).has_value();
 }
 
+absl::Status FileError(absl::Status status) {
+  status.SetPayload(kFilePayload, absl::Cord());
+  return status;
+}
+
 absl::StatusOr<Arguments> ParseArguments(const Command& command,
                                          std::span<const std::string> words) {
   Arguments arguments;
   bool flags_ended = false;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
-    if (flags_ended || !word.starts_with("--")) {
+    if (flags_ended || word.size() < 2 || word[0] != '-') {
       arguments.emplace_back(word);
       continue;
+    }
+    if (word[1] != '-') {
+      return UsageError(absl::StrCat("'", View(word), "': options begin with two dashes, as in --",
+                                     View(word.substr(1)), "; what follows a lone -- is none"));
     }
     if (word == "--") {
       flags_ended = true;
@@ -123,7 +145,10 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
       value = words[++i];
     }
     std::string error;
-    if (!flag->ParseFrom(value, &error)) return UsageError(error);
+    if (!flag->ParseFrom(value, &error)) {
+      return UsageError(
+          absl::StrCat("--", flag->Name(), "=", value, " is not ", View(KindOf(*flag))));
+    }
   }
   if (arguments.size() < command.arguments_min || arguments.size() > command.arguments_max) {
     return UsageError(
@@ -131,6 +156,7 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
                      command.arguments.empty() ? "no arguments" : View(command.arguments), "; ",
                      arguments.size(), " given"));
   }
+  HS_RETURN_IF_ERROR(CheckFlags());
   return arguments;
 }
 
@@ -157,8 +183,11 @@ std::string Usage(const Command& command) {
 }
 
 std::string ExplainFailure(const absl::Status& status) {
+  const std::string_view way_out = status.GetPayload(kFilePayload).has_value()
+                                       ? "correct the file or name another one"
+                                       : WhatToDo(status.code());
   return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(),
-                      "\nwhat to do: ", View(WhatToDo(status.code())), "\n");
+                      "\nwhat to do: ", View(way_out), "\n");
 }
 
 int RunProgram(std::span<const Command> commands, std::span<const std::string> words) {

@@ -32,9 +32,13 @@ struct Command {
 absl::Status UsageError(std::string_view message);
 bool IsUsageError(const absl::Status& status);
 
+// A failure that lies in a file of the caller's, to be told with a pointer to it, not to the
+// daemon.
+absl::Status FileError(absl::Status status);
+
 // Sets the Abseil flags named in `words` (--name=value, --name value, --name, --noname; `--` ends
 // them) and returns the other words. A usage error for options the command does not take, values
-// that cannot be read, and a wrong number of arguments.
+// that cannot be read or are out of bounds (CheckFlags), and a wrong number of arguments.
 absl::StatusOr<Arguments> ParseArguments(const Command& command,
                                          std::span<const std::string> words);
 

@@ -79,7 +79,7 @@ absl::StatusOr<Part> Ask(Client& client, const Problem& problem, v1::SolveOption
 
 absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& plan) {
   const int64_t state_bytes = ElementCount(StateShape(problem.model)).value_or(1) * 8;
-  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(state_bytes));
+  const int64_t batch = RowsPerRequest(state_bytes);
   HostTensor converted;
   if (problem.rows) {
     HS_ASSIGN_OR_RETURN(converted, ForTier(*problem.rows, plan.tier));
@@ -162,6 +162,10 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
   Problem problem;
   HS_ASSIGN_OR_RETURN(problem.model, ChooseModel(client));
   if (!arguments.empty()) {
+    if (absl::GetFlag(FLAGS_rows) != 1) {
+      return UsageError(absl::StrCat("--rows=", absl::GetFlag(FLAGS_rows), " draws samples, but ",
+                                     arguments[0], " is given: --limit cuts it"));
+    }
     HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
     HS_ASSIGN_OR_RETURN(problem.rows, FitRows(std::move(rows), InputShape(problem.model),
                                               absl::GetFlag(FLAGS_limit)));
@@ -171,8 +175,8 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
   if (!IsFlow(problem.model)) {
     return UsageError("compare takes INPUT, the rows of a classifier; only flows can do without");
   }
+  HS_RETURN_IF_ERROR(CheckNoInput());
   problem.count = absl::GetFlag(FLAGS_rows);
-  if (problem.count < 1) return UsageError("--rows: at least 1");
   return problem;
 }
 
@@ -220,9 +224,8 @@ class Report {
       return;
     }
     std::printf(
-        "%s%lld rows; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), against the "
-        "first plan\n",
-        table_.Print().c_str(), static_cast<long long>(rows));
+        "%s%s; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), against the first plan\n",
+        table_.Print().c_str(), Counted(rows, "row").c_str());
   }
 
  private:

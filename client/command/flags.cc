@@ -1,6 +1,11 @@
 #include "client/command/flags.h"
 
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "client/address.h"
+#include "client/command/command.h"
+#include "core/base/status.h"
 
 ABSL_FLAG(std::string, address, "127.0.0.1:8500", "where the daemon answers calls");
 ABSL_FLAG(std::string, admin_address, "127.0.0.1:8501", "where the daemon takes Admin calls");
@@ -46,3 +51,56 @@ ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "how long to send request
 ABSL_FLAG(int64_t, count, 0, "end after this many requests; 0: only --duration ends");
 ABSL_FLAG(std::string, json_lines, "",
           "file that gets one JSON line a request: start, seconds, code, generation, rows");
+
+namespace hyperserve {
+namespace {
+
+// No call and no measurement of ours takes longer, and clocks that count nanoseconds do not
+// overflow.
+constexpr absl::Duration kTimeMin = absl::Milliseconds(1);
+constexpr absl::Duration kTimeMax = absl::Hours(24);
+
+template <class T>
+absl::Status CheckLeast(const absl::Flag<T>& flag, T least) {
+  if (absl::GetFlag(flag) >= least) return absl::OkStatus();
+  const absl::CommandLineFlag& self = absl::GetFlagReflectionHandle(flag);
+  return UsageError(absl::StrCat("--", self.Name(), "=", self.CurrentValue(), " is below ", least,
+                                 ", the least: ", self.Help()));
+}
+
+absl::Status CheckTime(const absl::Flag<absl::Duration>& flag) {
+  const absl::Duration time = absl::GetFlag(flag);
+  if (time >= kTimeMin && time <= kTimeMax) return absl::OkStatus();
+  const absl::CommandLineFlag& self = absl::GetFlagReflectionHandle(flag);
+  return UsageError(absl::StrCat("--", self.Name(), "=", self.CurrentValue(), " is not within [",
+                                 absl::FormatDuration(kTimeMin), ", ",
+                                 absl::FormatDuration(kTimeMax), "]: ", self.Help()));
+}
+
+absl::Status CheckHostPort(const absl::Flag<std::string>& flag) {
+  const absl::Status status = CheckAddress(absl::GetFlag(flag));
+  if (status.ok()) return status;
+  const absl::CommandLineFlag& self = absl::GetFlagReflectionHandle(flag);
+  return UsageError(
+      absl::StrCat("--", self.Name(), "=", self.CurrentValue(), ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status CheckFlags() {
+  HS_RETURN_IF_ERROR(CheckHostPort(FLAGS_address));
+  HS_RETURN_IF_ERROR(CheckHostPort(FLAGS_admin_address));
+  HS_RETURN_IF_ERROR(CheckTime(FLAGS_timeout));
+  HS_RETURN_IF_ERROR(CheckTime(FLAGS_duration));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_generation, 0));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_parent_generation, -1));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_max_steps, 0));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_limit, 0));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_batch, 1));
+  HS_RETURN_IF_ERROR(CheckLeast(FLAGS_concurrency, 1));
+  HS_RETURN_IF_ERROR(CheckLeast(FLAGS_top_k, 0));
+  HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_rows, 1));
+  return CheckLeast<int64_t>(FLAGS_count, 0);
+}
+
+}  // namespace hyperserve

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/flags/declare.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 ABSL_DECLARE_FLAG(std::string, address);
@@ -42,3 +43,10 @@ ABSL_DECLARE_FLAG(bool, watch);
 ABSL_DECLARE_FLAG(absl::Duration, duration);
 ABSL_DECLARE_FLAG(int64_t, count);
 ABSL_DECLARE_FLAG(std::string, json_lines);
+
+namespace hyperserve {
+
+// A usage error that names the option, its value and its limits, for the first one out of bounds.
+absl::Status CheckFlags();
+
+}  // namespace hyperserve

@@ -1,20 +1,13 @@
 #include "client/command/json_writer.h"
 
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/base/shortest_text.h"
 
 namespace hyperserve {
 namespace {
-
-template <class Number>
-std::string Shortest(Number value) {
-  char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value);
-  return std::string(buffer, end);
-}
 
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
@@ -32,9 +25,6 @@ std::string Quoted(std::string_view text) {
 }
 
 }  // namespace
-
-std::string ShortestText(double value) { return Shortest(value); }
-std::string ShortestText(float value) { return Shortest(value); }
 
 JsonWriter& JsonWriter::Raw(std::string_view text) {
   if (comma_) text_ += ',';

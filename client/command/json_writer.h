@@ -12,10 +12,6 @@
 
 namespace hyperserve {
 
-// The shortest decimal text that reads back as the same number; "nan", "inf", "-inf".
-std::string ShortestText(double value);
-std::string ShortestText(float value);
-
 class JsonWriter {
  public:
   JsonWriter& BeginObject();

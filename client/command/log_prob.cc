@@ -12,6 +12,7 @@
 #include "client/command/solve_ledger.h"
 #include "client/command/table.h"
 #include "client/wire_tensor.h"
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
@@ -19,7 +20,7 @@ namespace {
 
 absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
                                                    const Plan& plan, const HostTensor& rows) {
-  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(sizeof(double)));
+  const int64_t batch = RowsPerRequest(sizeof(double));
   const int64_t count = rows.shape[0];
   std::vector<v1::LogProbReply> replies((count + batch - 1) / batch);
   Progress progress("log-prob", count, "rows");

@@ -32,7 +32,7 @@ absl::StatusOr<v1::PublishHypersolverRequest> ReadGenerationFolder(const std::st
     file.set_name(entry.path().filename().string());
     file.set_content(std::move(content));
   }
-  if (error) return absl::NotFoundError(absl::StrCat(folder, ": ", error.message()));
+  if (error) return FileError(absl::NotFoundError(absl::StrCat(folder, ": ", error.message())));
   return request;
 }
 
@@ -45,9 +45,11 @@ absl::StatusOr<std::string> MethodOf(const v1::PublishHypersolverRequest& reques
     options.ignore_unknown_fields = true;  // the daemon judges the file; here only a name is read
     const auto parsed = google::protobuf::util::JsonStringToMessage(file.content(), &spec, options);
     if (parsed.ok() && !spec.method().empty()) return spec.method();
-    return absl::InvalidArgumentError("hypersolver.json names no method: give --method");
+    return FileError(absl::InvalidArgumentError("hypersolver.json names no method: give --method"));
   }
-  return absl::NotFoundError("the folder holds no hypersolver.json: it is no generation");
+  return FileError(absl::NotFoundError(
+      "the folder holds no hypersolver.json: it is not that of a generation, as "
+      "`hyperserve-train hypersolver` prints it"));
 }
 
 void WriteGenerations(int64_t generation, int64_t previous, JsonWriter& json) {
@@ -84,8 +86,8 @@ void PrintPublished(const v1::PublishHypersolverReply& reply, OutputFormat forma
 
 absl::StatusOr<int64_t> RunPublish(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
+  if (absl::GetFlag(FLAGS_model).empty()) return UsageError("publish takes --model=NAME");
   HS_ASSIGN_OR_RETURN(v1::PublishHypersolverRequest request, ReadGenerationFolder(arguments[0]));
-  if (absl::GetFlag(FLAGS_model).empty()) return UsageError("publish takes --model");
   request.set_model(absl::GetFlag(FLAGS_model));
   request.set_method(absl::GetFlag(FLAGS_method));
   if (request.method().empty()) {
@@ -107,7 +109,7 @@ absl::StatusOr<int64_t> RunRollback(const Arguments&) {
   request.set_method(absl::GetFlag(FLAGS_method));
   request.set_generation(absl::GetFlag(FLAGS_generation));
   if (request.model().empty() || request.method().empty()) {
-    return UsageError("rollback takes --model and --method");
+    return UsageError("rollback takes --model=NAME and --method=METHOD");
   }
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const auto reply, client.Rollback(request, DeadlineFromFlags()));

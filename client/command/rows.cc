@@ -14,7 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/command/command.h"
-#include "client/command/json_writer.h"
+#include "client/command/table.h"
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/idx.h"
@@ -48,8 +49,16 @@ absl::StatusOr<HostTensor> ReadSafetensorsRows(const std::string& path,
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::string name = tensor_name.empty() ? "x" : tensor_name;
   if (tensor_name.empty() && file.tensors().size() == 1) name = file.tensors().begin()->first;
-  HS_ASSIGN_OR_RETURN(const TensorView view, file.Find(name));
-  return Owned(view);
+  const absl::StatusOr<TensorView> view = file.Find(name);
+  if (!view.ok()) return Annotate(view.status(), absl::StrCat(path, ": --tensor=", name));
+  return Owned(*view);
+}
+
+absl::StatusOr<HostTensor> ReadCsvRows(const std::string& path) {
+  HS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  absl::StatusOr<HostTensor> rows = ParseCsv(text);
+  if (rows.ok()) return rows;
+  return Annotate(rows.status(), path);
 }
 
 template <class To>
@@ -82,8 +91,9 @@ absl::StatusOr<HostTensor> ParseCsv(std::string_view text) {
       return absl::InvalidArgumentError(absl::StrCat("line ", line_number, " is not numbers"));
     }
     if (rows > 0 && row->size() != columns) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", line_number, " has ", row->size(),
-                                                     " numbers, the ones before have ", columns));
+      return absl::InvalidArgumentError(absl::StrCat("line ", line_number, " has ",
+                                                     Counted(row->size(), "number"),
+                                                     ", the ones before have ", columns));
     }
     columns = row->size();
     numbers.insert(numbers.end(), row->begin(), row->end());
@@ -95,18 +105,13 @@ absl::StatusOr<HostTensor> ParseCsv(std::string_view text) {
 }
 
 absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& tensor_name) {
-  absl::StatusOr<HostTensor> rows = absl::InternalError("");
-  if (path.ends_with(".safetensors")) {
-    rows = ReadSafetensorsRows(path, tensor_name);
-  } else if (path.ends_with(".csv")) {
-    const auto text = ReadFile(path, kFileBytesMax);
-    rows = text.ok() ? ParseCsv(*text) : text.status();
-  } else {
-    rows = ReadIdx(path);
-  }
-  if (!rows.ok()) return Annotate(rows.status(), path);
+  absl::StatusOr<HostTensor> rows = path.ends_with(".safetensors")
+                                        ? ReadSafetensorsRows(path, tensor_name)
+                                    : path.ends_with(".csv") ? ReadCsvRows(path)
+                                                             : ReadIdx(path);
+  if (!rows.ok()) return FileError(rows.status());
   if (rows->shape.empty() || rows->shape[0] == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": holds no rows"));
+    return FileError(absl::InvalidArgumentError(absl::StrCat(path, ": holds no rows")));
   }
   return rows;
 }
@@ -115,9 +120,9 @@ absl::StatusOr<HostTensor> FitRows(HostTensor rows, const Shape& row_shape, int6
   const auto wanted = ElementCount(row_shape);
   const int64_t found = rows.elements() / rows.shape[0];
   if (wanted != found) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return FileError(absl::InvalidArgumentError(absl::StrCat(
         "a row of the input has shape ", ShapeText({rows.shape.begin() + 1, rows.shape.end()}),
-        ", the model takes ", ShapeText(row_shape)));
+        ", the model takes ", ShapeText(row_shape))));
   }
   const size_t row_bytes = RowBytes(rows);
   if (limit > 0) rows.shape[0] = std::min(rows.shape[0], limit);
@@ -131,7 +136,7 @@ absl::StatusOr<HostTensor> ForTier(const HostTensor& rows, Tier tier) {
   const Dtype wanted = tier == Tier::kDouble ? Dtype::kF64 : Dtype::kF32;
   if (rows.dtype == Dtype::kU8 || rows.dtype == wanted) return rows;
   if (rows.dtype == Dtype::kF16) {
-    return absl::InvalidArgumentError("F16 inputs are not taken: store them as F32");
+    return FileError(absl::InvalidArgumentError("F16 inputs are not taken: store them as F32"));
   }
   return wanted == Dtype::kF64 ? Converted<double>(rows, wanted) : Converted<float>(rows, wanted);
 }
@@ -175,10 +180,13 @@ double ElementAsDouble(const HostTensor& tensor, int64_t index) {
 }
 
 absl::StatusOr<double> Accuracy(const std::string& labels_path, std::span<const int64_t> labels) {
-  HS_ASSIGN_OR_RETURN(const HostTensor truth, ReadIdx(labels_path));
+  const absl::StatusOr<HostTensor> file = ReadIdx(labels_path);
+  if (!file.ok()) return FileError(file.status());
+  const HostTensor& truth = *file;
   if (truth.shape.size() != 1 || truth.elements() < std::ssize(labels)) {
-    return absl::InvalidArgumentError(absl::StrCat(labels_path, ": holds ", ShapeText(truth.shape),
-                                                   " where ", labels.size(), " labels are needed"));
+    return FileError(absl::InvalidArgumentError(
+        absl::StrCat(labels_path, ": holds shape ", ShapeText(truth.shape), " where at least [",
+                     labels.size(), "] labels are needed")));
   }
   int64_t right = 0;
   for (size_t i = 0; i < labels.size(); ++i) right += truth.as<uint8_t>()[i] == labels[i] ? 1 : 0;

@@ -99,10 +99,11 @@ absl::Status WriteSamples(const std::string& path, const Samples& samples) {
   if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintSamplesCsv(samples));
   if (path.ends_with(".png")) {
     const SolveLedger& ledger = samples.ledger;
-    return WriteScatterPng(path,
-                           absl::StrCat(ledger.model(), ", ", ledger.plan(), ", ", ledger.rows(),
-                                        " samples, ", ShortNumber(ledger.nfe_mean()), " NFE a row"),
-                           samples.points);
+    return WriteScatterPng(
+        path,
+        absl::StrCat(ledger.model(), ", ", ledger.plan(), ", ", Counted(ledger.rows(), "sample"),
+                     ", ", ShortNumber(ledger.nfe_mean()), " NFE a row"),
+        samples.points);
   }
   std::map<std::string, TensorView, std::less<>> tensors;
   tensors["x"] = ViewOf(samples.points);
@@ -149,7 +150,6 @@ absl::StatusOr<int64_t> RunSample(const Arguments&) {
   const std::string out = absl::GetFlag(FLAGS_out);
   HS_RETURN_IF_ERROR(CheckOut(out));
   const int64_t rows = absl::GetFlag(FLAGS_rows);
-  if (rows < 1) return UsageError(absl::StrCat("--rows=", rows, ": at least 1"));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
   v1::SampleRequest request;

@@ -25,6 +25,18 @@ absl::StatusOr<OutputFormat> FormatFromFlags() {
   return UsageError(absl::StrCat("--format=", format, ": there are table and json"));
 }
 
+absl::Status CheckNoInput() {
+  if (const int64_t limit = absl::GetFlag(FLAGS_limit); limit != 0) {
+    return UsageError(absl::StrCat("--limit=", limit, " cuts INPUT, and none is given: --rows=",
+                                   limit, " draws so many samples"));
+  }
+  if (const std::string tensor = absl::GetFlag(FLAGS_tensor); !tensor.empty()) {
+    return UsageError(
+        absl::StrCat("--tensor=", tensor, " names a part of INPUT, and none is given"));
+  }
+  return absl::OkStatus();
+}
+
 ClientOptions ClientOptionsFromFlags() {
   return {.address = absl::GetFlag(FLAGS_address),
           .admin_address = absl::GetFlag(FLAGS_admin_address)};
@@ -86,10 +98,9 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   return options;
 }
 
-absl::StatusOr<int64_t> RowsPerRequest(int64_t row_bytes) {
-  const int64_t batch = absl::GetFlag(FLAGS_batch);
-  if (batch < 1) return UsageError(absl::StrCat("--batch=", batch, ": at least 1"));
-  return std::clamp<int64_t>(kReplyBytesMax / 2 / std::max<int64_t>(row_bytes, 1), 1, batch);
+int64_t RowsPerRequest(int64_t row_bytes) {
+  return std::clamp<int64_t>(kReplyBytesMax / 2 / std::max<int64_t>(row_bytes, 1), 1,
+                             absl::GetFlag(FLAGS_batch));
 }
 
 std::string RequestIdOfSlice(int64_t slice, int64_t slices) {

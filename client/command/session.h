@@ -15,6 +15,10 @@ namespace hyperserve {
 enum class OutputFormat { kTable, kJson };
 absl::StatusOr<OutputFormat> FormatFromFlags();
 
+// A usage error for options that say what to take of INPUT: a command that draws samples instead
+// would ignore them.
+absl::Status CheckNoInput();
+
 ClientOptions ClientOptionsFromFlags();
 Deadline DeadlineFromFlags();  // of one call that starts now
 
@@ -40,8 +44,8 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
                                        int64_t reply_bytes = 0);
 
 // Rows of one request: --batch, or fewer where a reply of `row_bytes` a row would pass what the
-// client receives. --batch must be positive.
-absl::StatusOr<int64_t> RowsPerRequest(int64_t row_bytes);
+// client receives.
+int64_t RowsPerRequest(int64_t row_bytes);
 
 // Appends ": slice" where one request id must name several requests.
 std::string RequestIdOfSlice(int64_t slice, int64_t slices);

@@ -44,7 +44,7 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
   const int64_t state_bytes =
       ElementCount(StateShape(model)).value_or(1) * static_cast<int64_t>(sizeof(double));
   const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
-  HS_ASSIGN_OR_RETURN(const int64_t batch, RowsPerRequest(row_bytes));
+  const int64_t batch = RowsPerRequest(row_bytes);
   *request.mutable_options() = SolveOptionsFromFlags(model, plan, batch * row_bytes);
   const int64_t count = rows.shape[0];
   std::vector<v1::SolveReply> replies((count + batch - 1) / batch);

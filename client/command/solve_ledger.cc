@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/command/percentile.h"
+#include "client/command/table.h"
 
 namespace hyperserve {
 namespace {
@@ -119,15 +120,15 @@ void SolveLedger::WriteFields(JsonWriter& json) const {
 
 std::string SolveLedger::Summary() const {
   std::string text = absl::StrFormat(
-      "%d rows of %s, plan %s, generation %s, a row: %.4g NFE, %.4g corrections, %.4g MACs", rows(),
-      model_, plan_, absl::StrJoin(generations_, "+"), nfe_mean(), correction_evaluations_mean(),
-      macs_mean());
+      "%s of %s, plan %s, generation %s, a row: %.4g NFE, %.4g corrections, %.4g MACs",
+      Counted(rows(), "row"), model_, plan_, absl::StrJoin(generations_, "+"), nfe_mean(),
+      correction_evaluations_mean(), macs_mean());
   std::map<std::string, int64_t> failures;
   for (const v1::RowStatus status : status_) {
     if (status != v1::ROW_STATUS_CONVERGED) ++failures[RowStatusText(status)];
   }
   for (const auto& [name, count] : failures) {
-    absl::StrAppend(&text, "; ", count, " rows failed: ", name);
+    absl::StrAppend(&text, "; ", Counted(count, "row"), " failed: ", name);
   }
   return text;
 }

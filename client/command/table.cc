@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "core/base/status.h"
 
 namespace hyperserve {
 
@@ -28,6 +29,10 @@ std::string TextTable::Print() const {
     text += line + "\n";
   }
   return text;
+}
+
+std::string Counted(int64_t count, std::string_view noun) {
+  return absl::StrCat(count, " ", Absl(noun), count == 1 ? "" : "s");
 }
 
 std::string ShortNumber(double value) {

@@ -1,7 +1,9 @@
 // Text tables: columns as wide as their widest cell, numbers to the right.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hyperserve {
@@ -15,6 +17,9 @@ class TextTable {
  private:
   std::vector<std::vector<std::string>> lines_;
 };
+
+// "1 row", "2 rows".
+std::string Counted(int64_t count, std::string_view noun);
 
 // Four significant digits; "-" for NaN.
 std::string ShortNumber(double value);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
 #include "client/command/flags.h"
 
 namespace hyperserve {
@@ -12,6 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 int64_t failed_rows = 0;
 absl::Status failure;
@@ -57,9 +60,64 @@ TEST(ParseArguments, TellsMistakes) {
   expect({"a", "--nothing"}, "--nothing is not an option of fake");
   expect({"a", "--nologits=true"}, "takes no value");
   expect({"a", "--rows"}, "--rows needs a value");
-  expect({"a", "--rows=many"}, "many");
+  expect({"a", "--rows=many"}, "--rows=many is not a whole number");
+  expect({"a", "--timeout=60"}, "--timeout=60 is not a time with its unit, as in 500ms");
+  expect({"a", "-rows=7"}, "'-rows=7': options begin with two dashes, as in --rows=7");
   expect({}, "fake takes INPUT; 0 given");
   expect({"a", "b", "c"}, "3 given");
+}
+
+struct OutOfBounds {
+  const char *name, *value, *said;
+};
+
+TEST(ParseArguments, TellsWhatIsOutOfBounds) {
+  const char* const time = " is not within [1ms, 24h]: longest time of one call";
+  const char* const port = " is no port from 1 to 65535; write HOST:PORT, as in 127.0.0.1:8500";
+  const std::vector<OutOfBounds> cases = {
+      {"timeout", "0", time},
+      {"timeout", "-5s", time},
+      {"timeout", "inf", time},
+      {"timeout", "100h", time},
+      {"duration", "0", " is not within [1ms, 24h]"},
+      {"address", "foo bar", ": there is no port; write HOST:PORT"},
+      {"address", "", ": there is no port"},
+      {"address", "http://a:1", ": 'http://a' is no host"},
+      {"address", "::1:8500", ": '::1' is no host"},
+      {"address", "a:70000", port},
+      {"address", "a:0", port},
+      {"address", "a:", port},
+      {"admin_address", ":8501", ": '' is no host"},
+      {"limit", "-1", " is below 0, the least: use only the first rows of the input; 0: all"},
+      {"generation", "-1", " is below 0"},
+      {"parent_generation", "-2", " is below -1"},
+      {"max_steps", "-1", " is below 0"},
+      {"batch", "0", " is below 1"},
+      {"concurrency", "0", " is below 1"},
+      {"top_k", "-1", " is below 0"},
+      {"rows", "0", " is below 1"},
+      {"count", "-1", " is below 0"}};
+  Command command = kCommands[0];
+  command.arguments_min = 0;
+  for (const OutOfBounds& one : cases) {
+    const absl::FlagSaver saver;
+    command.flags = one.name;
+    const std::string word = absl::StrCat("--", one.name, "=", one.value);
+    const auto arguments = ParseArguments(command, std::vector<std::string>{word});
+    EXPECT_TRUE(IsUsageError(arguments.status())) << word;
+    EXPECT_THAT(std::string(arguments.status().message()),
+                StartsWith(absl::StrCat("--", one.name, "=")));
+    EXPECT_THAT(std::string(arguments.status().message()), HasSubstr(one.said)) << word;
+  }
+}
+
+TEST(ParseArguments, TakesAddressesOfEveryKind) {
+  for (const char* address : {"127.0.0.1:8500", "localhost:1", "[::1]:65535", "[fe80::1%eth0]:80",
+                              "hyper-serve_1.svc:80"}) {
+    const absl::FlagSaver saver;
+    const auto arguments = Parse({"a", absl::StrCat("--address=", address)});
+    EXPECT_TRUE(arguments.ok()) << arguments.status();
+  }
 }
 
 TEST(RunProgram, ExitCodes) {
@@ -93,6 +151,10 @@ TEST(Usage, ShowsTheCommandsOwnOptions) {
 TEST(ExplainFailure, NamesCodeWordsAndAWayOut) {
   const std::string text = ExplainFailure(absl::ResourceExhaustedError("queue full"));
   EXPECT_THAT(text, HasSubstr("RESOURCE_EXHAUSTED: queue full\nwhat to do: "));
+  const absl::Status file = FileError(absl::InvalidArgumentError("a.csv: line 2 is not numbers"));
+  EXPECT_EQ(ExplainFailure(file),
+            "INVALID_ARGUMENT: a.csv: line 2 is not numbers\n"
+            "what to do: correct the file or name another one\n");
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include "client/command/command.h"
 #include "client/command/solve_ledger.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
 
 namespace hyperserve {
 namespace {
@@ -30,9 +32,33 @@ TEST(ParseCsv, SkipsAHeaderAndKeepsAllDigits) {
 
 TEST(ParseCsv, NamesTheLineThatIsWrong) {
   const auto ragged = ParseCsv("1,2\n3\n");
-  EXPECT_THAT(std::string(ragged.status().message()), HasSubstr("line 2 has 1 numbers"));
+  EXPECT_THAT(std::string(ragged.status().message()),
+              HasSubstr("line 2 has 1 number, the ones before have 2"));
   const auto words = ParseCsv("1,2\n3,four\n");
   EXPECT_THAT(std::string(words.status().message()), HasSubstr("line 2 is not numbers"));
+}
+
+TEST(ReadRows, NamesThePathOnce) {
+  const std::string folder = testing::TempDir();
+  ASSERT_TRUE(WriteFileAtomically(folder + "bad.csv", "1,2\n3\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(folder + "bad.idx", "text").ok());
+  ASSERT_TRUE(WriteFileAtomically(folder + "bad.safetensors", "text").ok());
+  const HostTensor tensor = Numbers(2, 1);
+  ASSERT_TRUE(
+      WriteFileAtomically(
+          folder + "other.safetensors",
+          SerializeSafetensors(
+              {{"y", {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes}}}))
+          .ok());
+  for (const char* name : {"missing", "missing.csv", "missing.safetensors", "bad.csv", "bad.idx",
+                           "bad.safetensors", "other.safetensors"}) {
+    const std::string words(ReadRows(folder + name, "z").status().message());
+    const size_t first = words.find(name);
+    EXPECT_NE(first, words.npos) << words;
+    EXPECT_EQ(words.find(name, first + 1), words.npos) << words;
+  }
+  EXPECT_THAT(std::string(ReadRows(folder + "other.safetensors", "z").status().message()),
+              HasSubstr("--tensor=z: no tensor 'z'; there are y"));
 }
 
 TEST(FitRows, ShapesCutsAndRefuses) {
@@ -106,7 +132,8 @@ TEST(SolveLedger, PutsRepliesTogether) {
   EXPECT_DOUBLE_EQ(ledger.nfe_mean(), (4 * 10 + 30) / 5.0);
   EXPECT_DOUBLE_EQ(ledger.macs_mean(), 100);
   EXPECT_DOUBLE_EQ(ledger.solve_seconds_per_row_p50(), 1.0 / 4);
-  EXPECT_THAT(ledger.Summary(), HasSubstr("1 rows failed: step_limit"));
+  EXPECT_THAT(ledger.Summary(), HasSubstr("5 rows of , plan dopri5:1e-5"));
+  EXPECT_THAT(ledger.Summary(), HasSubstr("; 1 row failed: step_limit"));
   JsonWriter json;
   json.BeginObject();
   ledger.WriteFields(json);

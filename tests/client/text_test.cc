@@ -10,6 +10,7 @@
 #include "client/command/percentile.h"
 #include "client/command/rows.h"
 #include "client/command/table.h"
+#include "core/base/shortest_text.h"
 
 namespace hyperserve {
 namespace {
@@ -55,6 +56,12 @@ TEST(Percentile, IsAValueThatWasMeasured) {
   EXPECT_EQ(Percentile(values, 0.0), 1);
   EXPECT_EQ(Percentile({3}, 0.99), 3);
   EXPECT_TRUE(std::isnan(Percentile({}, 0.5)));
+}
+
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(Counted(0, "row"), "0 rows");
+  EXPECT_EQ(Counted(1, "row"), "1 row");
+  EXPECT_EQ(Counted(2, "row"), "2 rows");
 }
 
 TEST(TextTable, AlignsNumbersRight) {

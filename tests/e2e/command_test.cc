@@ -14,6 +14,7 @@ namespace {
 
 using google::protobuf::Struct;
 using testing::HasSubstr;
+using testing::StartsWith;
 using tiny::Distance;
 
 constexpr double kFloatError = 2e-5;
@@ -181,6 +182,20 @@ TEST_F(Commands, CompareMeasuresErrorAgainstItsReference) {
   EXPECT_EQ(images.exit_code, 0) << images.err;
   EXPECT_THAT(images.out, HasSubstr("hyper_euler:2"));
   EXPECT_EQ(Run({"compare", "--model=tiny_classifier", "--plans=euler:1"}).exit_code, 2);
+  const Finished one = Run({"compare", "--model=tiny_flow", "--plans=heun:1"});
+  EXPECT_THAT(one.out, HasSubstr("\n1 row; error"));
+}
+
+TEST_F(Commands, OptionsThatWouldBeIgnoredAreRefused) {
+  const Finished cut = Run({"compare", "--model=tiny_flow", "--plans=heun:1", "--limit=10"});
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_THAT(cut.err, HasSubstr("--limit=10 cuts INPUT, and none is given: --rows=10"));
+  EXPECT_EQ(Run({"bench", "--model=tiny_flow", "--count=1", "--limit=10"}).exit_code, 2);
+  const Finished drawn =
+      Run({"compare", File("images"), "--model=tiny_classifier", "--plans=euler:1", "--rows=7"});
+  EXPECT_EQ(drawn.exit_code, 2);
+  EXPECT_THAT(drawn.err, HasSubstr("--rows=7 draws samples"));
+  EXPECT_THAT(drawn.err, HasSubstr("--limit cuts it"));
 }
 
 TEST_F(Commands, RowsThatFailedEndInThree) {
@@ -206,7 +221,11 @@ TEST_F(Commands, ModelsAndHealth) {
   EXPECT_THAT(nobody.err, HasSubstr("NOT_FOUND"));
   const Finished missing = Run({"classify", "/nowhere", "--model=tiny_classifier"});
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.err, HasSubstr("/nowhere"));
+  EXPECT_THAT(missing.err, StartsWith("NOT_FOUND: /nowhere: cannot open"));
+  const Finished nobody_there = Run({"models", "--address=foo bar"});
+  EXPECT_EQ(nobody_there.exit_code, 2);
+  EXPECT_THAT(nobody_there.err, StartsWith("--address=foo bar: there is no port"));
+  EXPECT_EQ(Run({"models", "--timeout=0"}).exit_code, 2);
 }
 
 TEST_F(Commands, PublishAndRollback) {
