@@ -43,6 +43,12 @@ void TurnIntoBadUsage(int status, void*) {
 Options ParseCommandLine(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    // Empty is the flag's default: a script whose variable is not set would get a daemon.
+    const bool check_of_next = argument == "--check" || argument == "-check";
+    if (argument == "--check=" || argument == "-check=" ||
+        (check_of_next && i + 1 < argc && std::string_view(argv[i + 1]).empty())) {
+      EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");
+    }
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       std::fputs(OptionsHelp().c_str(), stdout);
       std::exit(0);

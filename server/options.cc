@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
@@ -12,7 +13,7 @@ namespace {
 template <class T>
 std::string NumberText(T value) {
   if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
-  if constexpr (std::is_floating_point_v<T>) return absl::StrFormat("%g", value);
+  if constexpr (std::is_floating_point_v<T>) return ShortestText(value);
   return absl::StrCat(value);
 }
 

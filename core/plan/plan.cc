@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_join.h"
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/plan/plan_number.h"
 
@@ -51,7 +52,8 @@ absl::Status ValidateMethod(const MethodChoice& choice) {
   }
   if (choice.method == Method::kAlpha) {
     if (choice.alpha > 0.0 && choice.alpha <= 1.0) return absl::OkStatus();
-    return Invalid("alpha is ", choice.alpha, "; it must lie in (0, 1], as in alpha(0.75):3");
+    return Invalid("alpha is ", ShortestText(choice.alpha),
+                   "; it must lie in (0, 1], as in alpha(0.75):3");
   }
   if (choice.alpha == 0.0) return absl::OkStatus();
   return Invalid("method '", Absl(NameOf(choice.method).name),
@@ -150,7 +152,8 @@ absl::Status Validate(const AdaptivePlan& plan) {
   }
   for (const double tolerance : {plan.rtol, plan.atol}) {
     if (!PositiveFinite(tolerance)) {
-      return Invalid("a tolerance is ", tolerance, "; it must be finite and above zero");
+      return Invalid("a tolerance is ", ShortestText(tolerance),
+                     "; it must be finite and above zero");
     }
   }
   return absl::OkStatus();
@@ -162,11 +165,11 @@ absl::Status Validate(const AutoPlan& plan) {
         "an automatic plan needs a target error, a time budget or both, as in auto:1e-2,2ms");
   }
   if (!PositiveFinite(plan.target_error.value_or(1.0))) {
-    return Invalid("the target error is ", *plan.target_error,
+    return Invalid("the target error is ", ShortestText(*plan.target_error),
                    "; it must be finite and above zero");
   }
   if (!PositiveFinite(plan.time_budget_seconds.value_or(1.0))) {
-    return Invalid("the time budget is ", *plan.time_budget_seconds,
+    return Invalid("the time budget is ", ShortestText(*plan.time_budget_seconds),
                    " s; it must be finite and above zero");
   }
   return absl::OkStatus();

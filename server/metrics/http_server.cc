@@ -8,6 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace hyperserve {
+namespace {
+
+constexpr int kMethodNotAllowed = 405;
+
+}  // namespace
 
 struct HttpServer::Contents {
   httplib::Server server;
@@ -26,7 +31,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
+  const auto refuse = [](const httplib::Request& request, httplib::Response& response) {
+    response.status = kMethodNotAllowed;
+    response.set_header("Allow", "GET, HEAD");
+    response.set_content(absl::StrCat(request.method, " is not taken here; use GET\n"),
+                         "text/plain; charset=utf-8");
+  };
   for (auto& [path, handler] : handlers) {
+    server.Post(path, refuse).Put(path, refuse).Patch(path, refuse);
+    server.Delete(path, refuse).Options(path, refuse);
     server.Get(path, [handler](const httplib::Request&, httplib::Response& response) {
       const HttpReply reply = handler();
       response.status = reply.status;

@@ -19,7 +19,8 @@ struct HttpReply {
 
 class HttpServer {
  public:
-  using Handlers = std::map<std::string, std::function<HttpReply()>>;  // by path, GET only
+  // By path, for GET and HEAD; other methods are answered 405.
+  using Handlers = std::map<std::string, std::function<HttpReply()>>;
 
   // Listens when this returns. Port 0: any free one. kUnavailable in words where the port is taken.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,

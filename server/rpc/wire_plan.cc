@@ -16,8 +16,8 @@ absl::StatusOr<Tier> TierFromWire(v1::Tier tier) {
       return Tier::kDouble;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("plan.tier: ", static_cast<int>(tier), " is no tier; this server knows ",
-                       v1::Tier_descriptor()->value_count() - 1, " (exact, fast, double)"));
+          absl::StrCat("tier: ", static_cast<int>(tier),
+                       " is unknown; this server knows TIER_EXACT, TIER_FAST and TIER_DOUBLE"));
   }
 }
 
@@ -59,18 +59,15 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
 }  // namespace
 
 absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire) {
-  absl::StatusOr<Plan> plan;
   if (wire.choice_case() != v1::Plan::kText) {
-    plan = StructuredPlan(wire);
-  } else if (wire.tier() != v1::TIER_UNSPECIFIED) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan: tier stands beside text '", wire.text(),
-                     "', which spells its own; write it there, as in 'euler:4/double'"));
-  } else {
-    plan = ParsePlan(wire.text());
+    absl::StatusOr<Plan> plan = StructuredPlan(wire);
+    if (plan.ok()) return plan;
+    return Annotate(plan.status(), "plan");
   }
-  if (!plan.ok()) return Annotate(plan.status(), "plan");
-  return plan;
+  if (wire.tier() == v1::TIER_UNSPECIFIED) return ParsePlan(wire.text());  // names the plan itself
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: tier stands beside text '", wire.text(),
+                   "', which spells its own; write it there, as in 'euler:4/double'"));
 }
 
 }  // namespace hyperserve

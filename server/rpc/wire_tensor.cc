@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
@@ -34,10 +35,11 @@ absl::Status CheckDtype(v1::Dtype wire, const RowsRule& rule) {
       (dtype == Dtype::kU8 && rule.takes_u8)) {
     return absl::OkStatus();
   }
-  const std::string found =
-      dtype ? std::string(DtypeName(*dtype)) : absl::StrCat("dtype ", static_cast<int>(wire));
+  std::string found = absl::StrCat("dtype: ", static_cast<int>(wire), " is unknown");
+  if (wire == v1::DTYPE_UNSPECIFIED) found = "dtype is not specified";
+  if (dtype) found = absl::StrCat("dtype ", Absl(DtypeName(*dtype)), " is not taken");
   return absl::InvalidArgumentError(absl::StrCat(
-      Absl(rule.field), ": ", found, " is not taken; send F32",
+      Absl(rule.field), ": ", found, "; send F32",
       rule.takes_u8 ? ", U8 (divided by 255 here)" : "",
       rule.tier == Tier::kDouble ? " or F64" : " (F64 only with a plan in tier double)"));
 }
@@ -73,9 +75,10 @@ absl::Status CheckNumbers(std::span<const T> numbers, int64_t row_elements, cons
                       (!rule.unit_range || (numbers[i] >= T{0} && numbers[i] <= T{1}));
     if (fits) continue;
     const auto at = static_cast<int64_t>(i);
-    return absl::InvalidArgumentError(absl::StrCat(
-        Absl(rule.field), ": row ", at / row_elements, ", element ", at % row_elements, " is ",
-        numbers[i], "; ", rule.unit_range ? "numbers within [0, 1]" : "finite numbers", " wanted"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Absl(rule.field), ": row ", at / row_elements, ", element ", at % row_elements,
+                     " is ", ShortestText(numbers[i]), "; ",
+                     rule.unit_range ? "numbers within [0, 1]" : "finite numbers", " wanted"));
   }
   return absl::OkStatus();
 }

@@ -222,9 +222,9 @@ TEST_F(Commands, ModelsAndHealth) {
   const Finished missing = Run({"classify", "/nowhere", "--model=tiny_classifier"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.err, StartsWith("NOT_FOUND: /nowhere: cannot open"));
-  const Finished nobody_there = Run({"models", "--address=foo bar"});
-  EXPECT_EQ(nobody_there.exit_code, 2);
-  EXPECT_THAT(nobody_there.err, StartsWith("--address=foo bar: there is no port"));
+  const Finished nowhere = RunToEnd({HYPERSERVE_CLIENT_BINARY, "models", "--address=foo bar"});
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_THAT(nowhere.err, StartsWith("--address=foo bar: there is no port"));
   EXPECT_EQ(Run({"models", "--timeout=0"}).exit_code, 2);
 }
 

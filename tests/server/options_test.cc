@@ -46,6 +46,7 @@ TEST(Options, LinesShowTheValuesInForce) {
 TEST(Options, Bounds) {
   ExpectRefused({.batch_rows_max = 0}, "--batch_rows_max=0 is not within [1, 65536]");
   ExpectRefused({.drain_seconds = std::numeric_limits<double>::quiet_NaN()}, "--drain_seconds");
+  ExpectRefused({.gate_margin = 1.0000001}, "--gate_margin=1.0000001 is not within [0, 1]");
   ExpectRefused({.queue_rows_max = 100}, "could never be queued");
   ExpectRefused({.device = "tpu"}, "--device=tpu");
   ExpectRefused({.device = "cuda:"}, "--device=cuda:");

@@ -24,6 +24,29 @@ TEST(HttpServer, AnswersByPath) {
   EXPECT_EQ(alive->get_header_value("Content-Type"), "text/plain; charset=utf-8");
   EXPECT_EQ(client.Get("/readyz")->status, 503);
   EXPECT_EQ(client.Get("/other")->status, 404);
+  EXPECT_EQ(client.Post("/other", "x", "text/plain")->status, 404);
+}
+
+TEST(HttpServer, OtherMethodsAreNotAllowed) {
+  auto server =
+      HttpServer::Start("127.0.0.1", 0, {{"/livez", [] { return HttpReply{.body = "alive\n"}; }}});
+  ASSERT_TRUE(server.ok());
+  httplib::Client client("127.0.0.1", (*server)->port());
+  const auto head = client.Head("/livez");
+  EXPECT_EQ(head->status, 200);
+  EXPECT_EQ(head->body, "");
+  for (const char* method : {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
+    SCOPED_TRACE(method);
+    httplib::Request request;
+    request.method = method;
+    request.path = "/livez";
+    request.body = "x";
+    const auto reply = client.send(request);
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 405);
+    EXPECT_EQ(reply->get_header_value("Allow"), "GET, HEAD");
+    EXPECT_EQ(reply->body, std::string(method) + " is not taken here; use GET\n");
+  }
 }
 
 TEST(HttpServer, TakenPortIsAnErrorInWords) {

@@ -7,6 +7,8 @@ namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 absl::StatusOr<Plan> FromText(const std::string& text) {
   v1::Plan wire;
@@ -60,19 +62,25 @@ TEST_P(BadPlans, AreInvalidInWords) {
   GetParam().spoil(wire);
   const absl::Status status = PlanFromWire(wire).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().words));
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr(GetParam().words));
+  EXPECT_THAT(message, StartsWith("plan"));
+  EXPECT_THAT(message, Not(StartsWith("plan: plan"))) << "the field is named once";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadPlans,
     testing::Values(
-        BadPlan{"UnknownTier", [](v1::Plan& p) { p.set_tier(static_cast<v1::Tier>(17)); }, "17"},
+        BadPlan{"UnknownTier", [](v1::Plan& p) { p.set_tier(static_cast<v1::Tier>(17)); },
+                "plan: tier: 17 is unknown; this server knows TIER_EXACT"},
         BadPlan{"TierBesideText",
                 [](v1::Plan& p) {
                   p.set_text("euler:4");
                   p.set_tier(v1::TIER_EXACT);
                 },
                 "spells its own"},
+        BadPlan{"AlphaJustAbove", [](v1::Plan& p) { p.set_text("alpha(1.0000001):3"); },
+                "plan 'alpha(1.0000001):3': alpha is 1.0000001; it must lie in (0, 1]"},
         BadPlan{"UnknownMethod", [](v1::Plan& p) { p.set_text("oiler:4"); }, "oiler"},
         BadPlan{"UnknownMethodStructured",
                 [](v1::Plan& p) {

@@ -42,15 +42,17 @@ TEST(RowsFromWire, Dtypes) {
   const auto f64 = WireTensor<double>(v1::DTYPE_F64, {1, 2}, {1, 2});
   const auto u8 = WireTensor<uint8_t>(v1::DTYPE_U8, {1, 2}, {1, 2});
   ExpectRefused(f64, rule, "F64 only with a plan in tier double");
-  ExpectRefused(u8, rule, "U8 is not taken");
+  ExpectRefused(u8, rule, "dtype U8 is not taken; send F32 (F64 only");
   rule.tier = Tier::kDouble;
   rule.takes_u8 = true;
   EXPECT_TRUE(RowsFromWire(f64, rule).ok());
   EXPECT_TRUE(RowsFromWire(u8, rule).ok());
   ExpectRefused(WireTensor<int64_t>(v1::DTYPE_I64, {1, 2}, {1, 2}), rule, "I64 is not taken");
   ExpectRefused(WireTensor<uint16_t>(v1::DTYPE_F16, {1, 2}, {1, 2}), rule, "F16 is not taken");
-  ExpectRefused(WireTensor<float>(static_cast<v1::Dtype>(99), {1, 2}, {1, 2}), rule, "dtype 99");
-  ExpectRefused({}, rule, "dtype 0");
+  ExpectRefused(WireTensor<float>(static_cast<v1::Dtype>(99), {1, 2}, {1, 2}), rule,
+                "inputs: dtype: 99 is unknown; send F32, U8 (divided by 255 here) or F64");
+  ExpectRefused({}, rule,
+                "inputs: dtype is not specified; send F32, U8 (divided by 255 here) or F64");
 }
 
 TEST(RowsFromWire, Shapes) {
@@ -79,6 +81,8 @@ TEST(RowsFromWire, Numbers) {
   EXPECT_TRUE(RowsFromWire(WireTensor<float>(v1::DTYPE_F32, {1, 2}, {0, 1}), unit).ok());
   ExpectRefused(WireTensor<float>(v1::DTYPE_F32, {1, 2}, {0, 1.5}), unit, "within [0, 1]");
   ExpectRefused(WireTensor<float>(v1::DTYPE_F32, {1, 2}, {-0.5, 1}), unit, "element 0 is -0.5");
+  ExpectRefused(WireTensor<float>(v1::DTYPE_F32, {1, 2}, {0, 1.000001f}), unit,
+                "element 1 is 1.000001; numbers within [0, 1] wanted");
 }
 
 TEST(TensorToWire, GivesBackWhatCame) {
