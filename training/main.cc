@@ -1,13 +1,20 @@
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/address.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "training/commands.h"
@@ -39,6 +46,78 @@ namespace hyperserve {
 namespace {
 
 constexpr int kUsageError = 2, kInterrupted = 130;
+constexpr absl::Duration kDeadlineMin = absl::Milliseconds(1), kDeadlineMax = absl::Hours(24);
+constexpr char kUsage[] =
+    "hyperserve-train: trains models and their corrections\n\n"
+    "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER]\n"
+    "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] [--from=FOLDER]\n"
+    "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
+    "  hyperserve-train publish GENERATION_FOLDER --model=NAME --to=HOST:PORT|--to_folder=FOLDER\n";
+
+bool parsing = false;
+
+// Abseil ends the process with 1 where a flag is wrong.
+void TurnIntoUsageError(int status, void*) {
+  if (parsing && status != 0) _exit(kUsageError);
+}
+
+// Our own flags; Abseil's page holds those of every library as well.
+std::string Help() {
+  std::map<std::string, std::string> lines;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!absl::EndsWith(flag->Filename(), "training/main.cc")) continue;
+    const std::string value = flag->DefaultValue();
+    lines[std::string(name)] = absl::StrFormat("  --%-11s %s (default: %s)\n", name, flag->Help(),
+                                               value.empty() ? "none" : value);
+  }
+  std::string text = absl::StrCat(kUsage, "\n");
+  for (const auto& [name, line] : lines) text += line;
+  return text;
+}
+
+// What is wrong with the command line; empty: nothing.
+std::string UsageProblem(const std::vector<char*>& words) {
+  const std::string command = words.size() > 1 ? words[1] : "";
+  const bool publishes = command == "publish";
+  if (command.empty()) return "a command is needed: model, hypersolver, calibrate or publish";
+  if (!publishes && command != "model" && command != "hypersolver" && command != "calibrate") {
+    return absl::StrCat("no command '", command,
+                        "': there are model, hypersolver, calibrate, publish");
+  }
+  const size_t arguments = words.size() - 2;
+  if (arguments != (publishes ? 1 : 0)) {
+    return absl::StrCat(command,
+                        publishes ? " takes one GENERATION_FOLDER; " : " takes flags only; ",
+                        arguments, " given");
+  }
+  if (!publishes) {
+    if (absl::GetFlag(FLAGS_recipe).empty()) return command + " takes --recipe=FILE";
+    if (absl::GetFlag(FLAGS_models).empty()) return command + " takes --models=FOLDER";
+    if (const int threads = absl::GetFlag(FLAGS_threads); threads < 1) {
+      return absl::StrCat("--threads=", threads, " is below 1, the least");
+    }
+    if (const int iterations = absl::GetFlag(FLAGS_iterations); iterations < 0) {
+      return absl::StrCat("--iterations=", iterations, " is below 0, which means the recipe's");
+    }
+    return "";
+  }
+  const std::string to = absl::GetFlag(FLAGS_to);
+  if (absl::GetFlag(FLAGS_model).empty()) return "publish takes --model=NAME";
+  if (to.empty() == absl::GetFlag(FLAGS_to_folder).empty()) {
+    return "publish takes either --to=HOST:PORT or --to_folder=FOLDER";
+  }
+  if (const absl::Status status = CheckAddress(to); !to.empty() && !status.ok()) {
+    return absl::StrCat("--to=", to, ": ", status.message());
+  }
+  if (const int64_t parent = absl::GetFlag(FLAGS_parent); parent < -1) {
+    return absl::StrCat("--parent=", parent, " is below -1, which means whatever is active");
+  }
+  const absl::Duration deadline = absl::GetFlag(FLAGS_deadline);
+  if (deadline >= kDeadlineMin && deadline <= kDeadlineMax) return "";
+  return absl::StrCat("--deadline=", absl::FormatDuration(deadline), " is not within [",
+                      absl::FormatDuration(kDeadlineMin), ", ", absl::FormatDuration(kDeadlineMax),
+                      "]");
+}
 
 std::string DeviceName() {
   const std::string name = absl::GetFlag(FLAGS_device);
@@ -51,9 +130,9 @@ std::string DeviceName() {
 }
 
 absl::Status RunCommand(const std::vector<char*>& words) {
-  const std::string command = words.size() > 1 ? words[1] : "";
+  const std::string command = words[1];
   if (command == "publish") {
-    return Publish({.generation = words.size() > 2 ? words[2] : "",
+    return Publish({.generation = words[2],
                     .model = absl::GetFlag(FLAGS_model),
                     .admin_address = absl::GetFlag(FLAGS_to),
                     .to_folder = absl::GetFlag(FLAGS_to_folder),
@@ -71,10 +150,34 @@ absl::Status RunCommand(const std::vector<char*>& words) {
                                .picture = absl::GetFlag(FLAGS_picture)};
   if (command == "model") return TrainModel(options);
   if (command == "hypersolver") return TrainHypersolver(options);
-  if (command == "calibrate") return Calibrate(options);
-  return absl::UnimplementedError(
-      "hyperserve-train model|hypersolver|calibrate --recipe=FILE --models=FOLDER, or publish; "
-      "--help lists the flags");
+  return Calibrate(options);
+}
+
+int Main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--help" || word == "-help" || word == "-h" || (i == 1 && word == "help")) {
+      std::fputs(Help().c_str(), stdout);
+      return 0;
+    }
+  }
+  on_exit(TurnIntoUsageError, nullptr);
+  parsing = true;
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
+  parsing = false;
+  if (const std::string problem = UsageProblem(words); !problem.empty()) {
+    std::fprintf(stderr, "hyperserve-train: %s\nsee `hyperserve-train --help`\n", problem.c_str());
+    return kUsageError;
+  }
+  struct sigaction stop = {};
+  stop.sa_handler = [](int) { RequestStop(); };
+  stop.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program at once
+  sigaction(SIGINT, &stop, nullptr);
+  sigaction(SIGTERM, &stop, nullptr);
+  const absl::Status status = RunCommand(words);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "hyperserve-train: %s\n", std::string(status.message()).c_str());
+  return absl::IsCancelled(status) && StopRequested() ? kInterrupted : 1;
 }
 
 }  // namespace
@@ -82,23 +185,5 @@ absl::Status RunCommand(const std::vector<char*>& words) {
 
 int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();
-  absl::SetProgramUsageMessage(
-      "trains models and their corrections\n"
-      "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER]\n"
-      "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] "
-      "[--from=FOLDER]\n"
-      "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
-      "  hyperserve-train publish GENERATION_FOLDER --model=NAME "
-      "--to=HOST:PORT|--to_folder=FOLDER");
-  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  struct sigaction stop = {};
-  stop.sa_handler = [](int) { hyperserve::RequestStop(); };
-  stop.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program at once
-  sigaction(SIGINT, &stop, nullptr);
-  sigaction(SIGTERM, &stop, nullptr);
-  const absl::Status status = hyperserve::RunCommand(words);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "hyperserve-train: %s\n", std::string(status.message()).c_str());
-  if (absl::IsCancelled(status) && hyperserve::StopRequested()) return hyperserve::kInterrupted;
-  return absl::IsUnimplemented(status) ? hyperserve::kUsageError : 1;
+  return hyperserve::Main(argc, argv);
 }

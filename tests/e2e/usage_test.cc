@@ -1,0 +1,74 @@
+// The three programs called without a daemon: their pages of help, and what is said of slips.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/e2e/process.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+void ExpectOurHelp(const std::string& program, const std::vector<std::string>& said) {
+  SCOPED_TRACE(program);
+  const Finished help = RunToEnd({program, "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_EQ(help.err, "");
+  for (const std::string& words : said) EXPECT_THAT(help.out, HasSubstr(words));
+  for (const char* noise :
+       {"flagfile,", "undefok", "helpfull", "helpshort", "gflags", "No flags"}) {
+    EXPECT_THAT(help.out, Not(HasSubstr(noise)));
+  }
+}
+
+void ExpectUsageError(const std::vector<std::string>& words, const std::string& said) {
+  SCOPED_TRACE(testing::PrintToString(words));
+  const Finished finished = RunToEnd(words);
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_EQ(finished.out, "");
+  EXPECT_THAT(finished.err, HasSubstr(said));
+}
+
+TEST(Usage, HelpShowsOurOwnOptions) {
+  ExpectOurHelp(HYPERSERVE_BINARY, {"hyperserve --check FOLDER", "--models=models", "--read_only"});
+  ExpectOurHelp(HYPERSERVE_CLIENT_BINARY, {"classify  INPUT", "rollback", "Exit codes"});
+  ExpectOurHelp(HYPERSERVE_TRAIN_BINARY,
+                {"hyperserve-train publish GENERATION_FOLDER", "--recipe ", "--to_folder",
+                 "--threads", "when to give up (default: 1m)"});
+}
+
+TEST(Usage, CheckOfNothingDoesNotServe) {
+  ExpectUsageError({HYPERSERVE_BINARY, "--check="}, "--check= names no folder");
+  ExpectUsageError({HYPERSERVE_BINARY, "--check", ""}, "write --check=FOLDER");
+}
+
+TEST(Usage, SlipsOfTheTrainer) {
+  const auto expect = [](std::vector<std::string> words, const std::string& said) {
+    words.insert(words.begin(), HYPERSERVE_TRAIN_BINARY);
+    ExpectUsageError(words, said);
+  };
+  expect({}, "a command is needed");
+  expect({"modle"}, "no command 'modle': there are model");
+  expect({"model", "--bogus=1"}, "bogus");
+  expect({"model", "rings"}, "model takes flags only; 1 given");
+  expect({"model", "--models=a"}, "model takes --recipe=FILE");
+  expect({"calibrate", "--recipe=a"}, "calibrate takes --models=FOLDER");
+  const std::vector<std::string> model = {"model", "--recipe=a", "--models=b"};
+  const std::vector<std::string> publish = {"publish", "a", "--model=b", "--to=127.0.0.1:8501"};
+  const auto with = [](std::vector<std::string> words, const std::string& more) {
+    words.push_back(more);
+    return words;
+  };
+  expect(with(model, "--threads=0"), "--threads=0 is below 1");
+  expect(with(model, "--iterations=-1"), "--iterations=-1 is below 0");
+  expect({"publish", "--model=a", "--to=b:1"}, "publish takes one GENERATION_FOLDER; 0 given");
+  expect({"publish", "a", "--to=b:1"}, "publish takes --model=NAME");
+  expect({"publish", "a", "--model=b"}, "either --to=HOST:PORT or --to_folder=FOLDER");
+  expect(with(publish, "--to=foo bar"), "--to=foo bar: there is no port; write HOST:PORT");
+  expect(with(publish, "--deadline=0"), "--deadline=0 is not within [1ms, 24h]");
+  expect(with(publish, "--parent=-2"), "--parent=-2 is below -1");
+}
+
+}  // namespace
+}  // namespace hyperserve
