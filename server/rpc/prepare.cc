@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "server/rpc/wire_tensor.h"
 
@@ -237,8 +238,9 @@ absl::StatusOr<std::array<double, 2>> SpanFromWire(const v1::SolveRequest& reque
   if (!request.has_span()) return model.spec().span;
   const double begin = request.span().begin(), end = request.span().end();
   if (std::isfinite(begin) && std::isfinite(end) && begin < end) return {{begin, end}};
-  return absl::InvalidArgumentError(
-      absl::StrCat("span: [", begin, ", ", end, "]; finite numbers with begin < end wanted"));
+  return absl::InvalidArgumentError(absl::StrCat("span: [", ShortestText(begin), ", ",
+                                                 ShortestText(end),
+                                                 "]; finite numbers with begin < end wanted"));
 }
 
 absl::StatusOr<std::vector<double>> SaveAtFromWire(const v1::SolveRequest& request,
@@ -253,9 +255,9 @@ absl::StatusOr<std::vector<double>> SaveAtFromWire(const v1::SolveRequest& reque
   for (size_t i = 0; i < depths.size(); ++i) {
     const bool inside = depths[i] >= span[0] && depths[i] <= span[1];  // false for NaN
     if (inside && (i == 0 || depths[i] > depths[i - 1])) continue;
-    return absl::InvalidArgumentError(absl::StrCat("save_at[", i, "]: ", depths[i],
-                                                   "; strictly increasing depths within [", span[0],
-                                                   ", ", span[1], "] wanted"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "save_at[", i, "]: ", ShortestText(depths[i]), "; strictly increasing depths within [",
+        ShortestText(span[0]), ", ", ShortestText(span[1]), "] wanted"));
   }
   return depths;
 }
