@@ -12,15 +12,6 @@
 #include "absl/flags/usage_config.h"
 #include "server/version.h"
 
-#define HYPERSERVE_FLAG(name, value, unit, reason) \
-  ABSL_FLAG(std::string, name, value, reason " (" unit ")");
-HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FLAG)
-#undef HYPERSERVE_FLAG
-#define HYPERSERVE_FLAG(type, name, value, least, most, unit, reason) \
-  ABSL_FLAG(type, name, value, reason " (" unit ")");
-HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_FLAG)
-#undef HYPERSERVE_FLAG
-
 namespace hyperserve {
 namespace {
 
@@ -38,20 +29,35 @@ void TurnIntoBadUsage(int status, void*) {
   std::exit(kBadUsage);
 }
 
+// Empty is the flag's default: a script whose variable is not set would get a daemon.
+bool ChecksNothing(std::string_view argument, std::string_view next) {
+  return argument == "--check=" || argument == "-check=" ||
+         ((argument == "--check" || argument == "-check") && next.empty());
+}
+
 }  // namespace
+}  // namespace hyperserve
+
+#define HYPERSERVE_FLAG(name, value, unit, reason) \
+  ABSL_FLAG(std::string, name, value, reason " (" unit ")");
+HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FLAG)
+#undef HYPERSERVE_FLAG
+#define HYPERSERVE_FLAG(type, name, value, least, most, unit, reason) \
+  ABSL_FLAG(type, name, value, reason " (" unit ")");
+HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_FLAG)
+#undef HYPERSERVE_FLAG
+
+namespace hyperserve {
 
 Options ParseCommandLine(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    // Empty is the flag's default: a script whose variable is not set would get a daemon.
-    const bool check_of_next = argument == "--check" || argument == "-check";
-    if (argument == "--check=" || argument == "-check=" ||
-        (check_of_next && i + 1 < argc && std::string_view(argv[i + 1]).empty())) {
-      EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");
-    }
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       std::fputs(OptionsHelp().c_str(), stdout);
       std::exit(0);
+    }
+    if (ChecksNothing(argument, i + 1 < argc ? argv[i + 1] : "")) {
+      EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");
     }
   }
   absl::FlagsUsageConfig config;
