@@ -61,6 +61,16 @@ absl::StatusOr<HostTensor> ReadCsvRows(const std::string& path) {
   return Annotate(rows.status(), path);
 }
 
+// What has neither of the other two endings.
+absl::StatusOr<HostTensor> ReadIdxRows(const std::string& path) {
+  absl::StatusOr<HostTensor> rows = ReadIdx(path);
+  if (rows.ok() || absl::IsNotFound(rows.status())) return rows;
+  return absl::Status(
+      rows.status().code(),
+      absl::StrCat(rows.status().message(),
+                   " (read as IDX: the name ends in neither .csv nor .safetensors)"));
+}
+
 template <class To>
 HostTensor Converted(const HostTensor& from, Dtype dtype) {
   HostTensor to = HostTensor::Zeros(dtype, from.shape);
@@ -108,7 +118,7 @@ absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& 
   absl::StatusOr<HostTensor> rows = path.ends_with(".safetensors")
                                         ? ReadSafetensorsRows(path, tensor_name)
                                     : path.ends_with(".csv") ? ReadCsvRows(path)
-                                                             : ReadIdx(path);
+                                                             : ReadIdxRows(path);
   if (!rows.ok()) return FileError(rows.status());
   if (rows->shape.empty() || rows->shape[0] == 0) {
     return FileError(absl::InvalidArgumentError(absl::StrCat(path, ": holds no rows")));

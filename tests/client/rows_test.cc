@@ -59,6 +59,8 @@ TEST(ReadRows, NamesThePathOnce) {
   }
   EXPECT_THAT(std::string(ReadRows(folder + "other.safetensors", "z").status().message()),
               HasSubstr("--tensor=z: no tensor 'z'; there are y"));
+  EXPECT_THAT(std::string(ReadRows(folder + "bad.idx", "").status().message()),
+              HasSubstr("read as IDX: the name ends in neither .csv"));
 }
 
 TEST(FitRows, ShapesCutsAndRefuses) {
