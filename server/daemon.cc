@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
 constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
+constexpr std::chrono::milliseconds kClosePoll(2);
 // After draining, calls are still refused in words for this long: one that arrives while gRPC
 // closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
@@ -90,17 +91,20 @@ std::string WithPort(const std::string& address, int port) {
 }  // namespace
 
 struct Daemon::Parts {
-  explicit Parts(const Options& given) : options(given) {}
+  Parts(const Options& given, std::function<bool()> asked_to_end)
+      : options(given), ending(std::move(asked_to_end)) {}
 
   absl::Status StartBatcher();
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status TellPorts() const;
+  void Close();
   void OnEvent(const Registry::Event& event);
   void OnBatch(const BatchReport& report);
   void SetHealth(const std::string& name, bool serving) const;
 
   const Options options;
+  const std::function<bool()> ending;
   std::string device;
   int solvers = 0;
   Metrics metrics;
@@ -160,19 +164,21 @@ absl::Status Daemon::Parts::StartListening() {
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
-  HS_ASSIGN_OR_RETURN(
-      std::unique_ptr<Registry> registry,
-      Registry::Open({.repository = options.models,
-                      .read_only = options.read_only,
-                      .gate_margin = options.gate_margin,
-                      .poll_seconds = options.poll_seconds,
-                      .device = device,
-                      .publish_queue_limit = options.publish_queue_max,
-                      .warm =
-                          [this](const Model& model, const Hypersolver* correction) {
-                            return WarmUp(model, correction, solvers, *batcher, Clock::Real());
-                          }},
-                     [this](const Registry::Event& event) { OnEvent(event); }));
+  HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
+                      Registry::Open({.repository = options.models,
+                                      .read_only = options.read_only,
+                                      .gate_margin = options.gate_margin,
+                                      .poll_seconds = options.poll_seconds,
+                                      .device = device,
+                                      .publish_queue_limit = options.publish_queue_max,
+                                      .warm =
+                                          [this](const Model& model, const Hypersolver* correction,
+                                                 const std::function<bool()>& interrupted) {
+                                            return WarmUp(model, correction, solvers, interrupted,
+                                                          *batcher, Clock::Real());
+                                          },
+                                      .ending = ending},
+                                     [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
@@ -223,8 +229,21 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options) {
-  std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<Parts>(options)));
+// No call waits for its answer any more. gRPC's own grace would last its full length beside every
+// connection that is merely open, so the calls are counted here and gRPC gets none.
+void Daemon::Parts::Close() {
+  const Clock::TimePoint limit = Clock::Real().Now() + kCloseLimit;
+  while (environment.calls_in_flight > 0 && Clock::Real().Now() < limit) {
+    std::this_thread::sleep_for(kClosePoll);
+  }
+  for (const Listener* listener : {&calls_listener, &admin_listener}) {
+    if (listener->server) listener->server->Shutdown(std::chrono::system_clock::now());
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
+                                                      std::function<bool()> ending) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<Parts>(options, std::move(ending))));
   Parts& parts = *daemon->parts_;
   spdlog::info("event=start version={} commit={} models={}", kVersion, kCommit, options.models);
   HS_RETURN_IF_ERROR(parts.StartBatcher());
@@ -253,11 +272,7 @@ void Daemon::Shutdown() {
     std::this_thread::sleep_for(kFarewell);
   }
   parts.environment.set_registry(nullptr);
-  for (Listener* listener : {&parts.calls_listener, &parts.admin_listener}) {
-    if (listener->server) {
-      listener->server->Shutdown(std::chrono::system_clock::now() + kCloseLimit);
-    }
-  }
+  parts.Close();
 }
 
 }  // namespace hyperserve

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "core/base/one_line.h"
 #include "core/engine/engine.h"
 #include "server/daemon.h"
 #include "server/flags.h"
@@ -15,7 +16,7 @@ namespace {
 int Check(const std::string& folder) {
   const std::vector<std::string> problems = CheckModelFolder(folder);
   for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
-  if (problems.empty()) std::printf("%s: everything fits\n", folder.c_str());
+  if (problems.empty()) std::printf("%s: everything fits\n", OneLine(folder).c_str());
   return problems.empty() ? 0 : 1;
 }
 
@@ -31,14 +32,14 @@ int Main(int argc, char** argv) {
   if (!options.check.empty()) return Check(options.check);
   SetUpLog(options.log_level);
   StartSignalWatch();
-  auto daemon = Daemon::Start(options);
-  if (!daemon.ok()) {
-    spdlog::error("event=failed {}", std::string(daemon.status().message()));
+  auto daemon = Daemon::Start(options, SignalCame);
+  if (!daemon.ok() && !SignalCame()) {
+    spdlog::error("event=failed {}", OneLine(std::string(daemon.status().message())));
     return 1;
   }
   const int signal = WaitForSignal();
   spdlog::info("event=signal number={}", signal);
-  (*daemon)->Shutdown();
+  if (daemon.ok()) (*daemon)->Shutdown();
   spdlog::info("event=end");
   return 0;
 }

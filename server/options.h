@@ -58,7 +58,7 @@ namespace hyperserve {
   X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                      \
     "of a chunk of SampleStream where the client names none and the reply's limit allows")      \
   X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                              \
-    "of calls that bring no deadline; streams: deadline_max_seconds")                           \
+    "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                 \
   X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")        \
   X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                   \
     "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch") \

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <future>
+#include <atomic>
 #include <thread>
 
 namespace hyperserve {
@@ -12,16 +12,13 @@ namespace {
 
 constexpr int kExitOfSignal = 128;  // as a shell says it: 130 for SIGINT, 143 for SIGTERM
 
-// Never destroyed: the watching thread outlives main.
-std::promise<int>& First() {
-  static auto& first = *new std::promise<int>;
-  return first;
-}
+std::atomic<int> first{0};  // 0: none came
 
 void Watch(sigset_t signals) {
   int signal = 0;
   sigwait(&signals, &signal);
-  First().set_value(signal);
+  first = signal;
+  first.notify_all();
   sigwait(&signals, &signal);
   _exit(kExitOfSignal + signal);
 }
@@ -37,6 +34,11 @@ void StartSignalWatch() {
   std::thread(Watch, signals).detach();
 }
 
-int WaitForSignal() { return First().get_future().get(); }
+bool SignalCame() { return first != 0; }
+
+int WaitForSignal() {
+  first.wait(0);
+  return first;
+}
 
 }  // namespace hyperserve

@@ -8,6 +8,9 @@ namespace hyperserve {
 // (which lives as long as the process). Call once, before any other thread is there.
 void StartSignalWatch();
 
+// Whether the first signal came. Thread-safe.
+bool SignalCame();
+
 // Waits for the first signal; its number. Returns at once when it has come already.
 int WaitForSignal();
 

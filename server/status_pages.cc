@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/one_line.h"
 
 namespace hyperserve {
 namespace {
@@ -28,12 +29,12 @@ void AppendModel(const ServedModel& served, std::string& body) {
   }
   absl::StrAppend(&body, "\n");
   if (!served.problem.empty()) {
-    absl::StrAppend(&body, "problem ", served.name, ": ", served.problem, "\n");
+    absl::StrAppend(&body, "problem ", served.name, ": ", OneLine(served.problem), "\n");
   }
   for (const CorrectionState& state : served.corrections) {
     if (state.problem.empty()) continue;
     absl::StrAppend(&body, "problem ", served.name, "/", PrintMethod(state.method), ": ",
-                    state.problem, "\n");
+                    OneLine(state.problem), "\n");
   }
 }
 
@@ -55,6 +56,7 @@ HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   metrics.Set(Metric::kQueueRequests, {}, static_cast<double>(depth.requests));
   metrics.Set(Metric::kQueueRows, {}, static_cast<double>(depth.rows));
   metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));
+  metrics.Set(Metric::kPendingMacs, {}, static_cast<double>(depth.macs));
   metrics.Set(Metric::kLiveQueues, {}, static_cast<double>(depth.queues));
   const std::shared_ptr<Registry> registry = environment.registry();
   metrics.Set(Metric::kReady, {}, registry && !environment.draining ? 1 : 0);
@@ -81,7 +83,8 @@ HttpReply ReadyPage(const Environment& environment, const RefusedModels& refused
     for (const auto& served : registry->List()) AppendModel(*served, reply.body);
   }
   for (const RefusedModels::Refusal& refusal : refused.List()) {
-    absl::StrAppend(&reply.body, "problem ", refusal.model, ": ", refusal.reason, "\n");
+    absl::StrAppend(&reply.body, "problem ", OneLine(refusal.model), ": ", OneLine(refusal.reason),
+                    "\n");
   }
   return reply;
 }

@@ -40,7 +40,8 @@ BatchSpec WarmUpSpec(const Model& model, const Hypersolver* correction) {
 }  // namespace
 
 absl::Status WarmUp(const Model& model, const Hypersolver* correction, int solvers,
-                    Batcher& batcher, const Clock& clock) {
+                    const std::function<bool()>& interrupted, Batcher& batcher,
+                    const Clock& clock) {
   Shape shape = {1};
   const Shape& row = model.spec().input.shape;
   shape.insert(shape.end(), row.begin(), row.end());
@@ -54,6 +55,7 @@ absl::Status WarmUp(const Model& model, const Hypersolver* correction, int solve
     work.segment.data = {.dtype = zeros->dtype, .shape = zeros->shape, .bytes = zeros->bytes};
     work.keep_alive = zeros;
     work.deadline = clock.Now() + kLimit;
+    work.cancelled = interrupted;
     // Different limits are different plans to the batcher, so each goes to a solver of its own.
     work.spec.max_steps += i;
     auto answered = std::make_shared<std::promise<absl::Status>>();

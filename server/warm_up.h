@@ -2,14 +2,17 @@
 // before anybody waits for it.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "server/batching/batcher.h"
 
 namespace hyperserve {
 
 // Solves one row of zeros of the model, with the correction where one is given, on every solver
-// that is free. Blocks. An overloaded batcher is no error: then its engines are warm.
+// that is free. Blocks, until `interrupted` (thread-safe) says yes: then kCancelled. An overloaded
+// batcher is no error: then its engines are warm.
 absl::Status WarmUp(const Model& model, const Hypersolver* correction, int solvers,
-                    Batcher& batcher, const Clock& clock);
+                    const std::function<bool()>& interrupted, Batcher& batcher, const Clock& clock);
 
 }  // namespace hyperserve

@@ -9,31 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
+#include "core/base/one_line.h"
 
 namespace hyperserve {
-namespace {
-
-// The parser quotes the file over several lines, with a caret below: one line of printable
-// characters, so that problems stand one a line.
-std::string OneLine(std::string_view text) {
-  std::string line;
-  for (const char c : text) {
-    if (absl::ascii_isspace(static_cast<unsigned char>(c))) {
-      if (!line.empty() && line.back() != ' ') line += ' ';
-    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
-      absl::StrAppend(&line, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
-    } else {
-      line += c;
-    }
-  }
-  if (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
-
-}  // namespace
-
 absl::Status ParseProtoJson(std::string_view json, google::protobuf::Message* message) {
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), message);

@@ -13,7 +13,7 @@ class Message;
 
 namespace hyperserve {
 
-// kInvalidArgument with the parser's words where `json` is not the message.
+// kInvalidArgument with the parser's words, on one line, where `json` is not the message.
 absl::Status ParseProtoJson(std::string_view json, google::protobuf::Message* message);
 
 // The binary form with the entries of maps in the order of their keys: the same message has the

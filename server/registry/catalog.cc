@@ -23,12 +23,8 @@ constexpr char kFolder[] = "folder";
 }  // namespace
 
 Catalog::Catalog(const RegistryOptions* options, const Shelf::Services* services,
-                 std::function<void(const Registry::Event&)> on_event,
-                 std::function<bool()> stopping)
-    : options_(*options),
-      services_(*services),
-      on_event_(std::move(on_event)),
-      stopping_(std::move(stopping)) {}
+                 std::function<void(const Registry::Event&)> on_event)
+    : options_(*options), services_(*services), on_event_(std::move(on_event)) {}
 
 absl::Status Catalog::LoadAll() {
   HS_ASSIGN_OR_RETURN(const std::vector<std::string> folders,
@@ -36,8 +32,10 @@ absl::Status Catalog::LoadAll() {
   std::string problems;
   for (const std::string& folder : folders) {
     const std::string name = std::filesystem::path(folder).filename().string();
-    if (const absl::Status status = LoadModel(folder); !status.ok()) {
-      absl::StrAppend(&problems, "\n", name, ": ", status.message());
+    const absl::Status status = LoadModel(folder);
+    HS_RETURN_IF_ERROR(services_.go_on());
+    if (!status.ok()) {
+      absl::StrAppend(&problems, "; ", name, ": ", status.message());
       Report({.kind = Event::Kind::kModelRefused,
               .model = name,
               .source = kStart,
@@ -65,7 +63,8 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
   } else if (!absl::IsNotFound(calibration.status())) {
     served->problem = absl::StrCat("calibration.json: ", calibration.status().message());
   }
-  if (options_.warm) HS_RETURN_IF_ERROR(options_.warm(*served->model, nullptr));
+  HS_RETURN_IF_ERROR(services_.go_on());
+  if (services_.warm) HS_RETURN_IF_ERROR(services_.warm(*served->model, nullptr));
   LoadedModel& loaded = loaded_[served->name];
   loaded.folder = folder;
   loaded.model = served->model;
@@ -100,11 +99,12 @@ void Catalog::LookAtFolder(const std::string& name, LoadedModel& loaded, const c
                 .detail = state.active ? "served" : state.problem});
       }
     }
-    while (const std::optional<int64_t> number = shelf->NextToTry()) {
+    while (services_.go_on().ok()) {
+      const std::optional<int64_t> number = shelf->NextToTry();
+      if (!number.has_value()) break;
       const absl::StatusOr<PublishOutcome> outcome = shelf->Try(*number);
       ShowStates(name, loaded);
       ReportTried(name, method, *number, source, outcome);
-      if (stopping_()) return;
     }
   }
 }

@@ -20,14 +20,15 @@ namespace hyperserve {
 
 class Catalog {
  public:
-  // All three outlive it. `stopping`: asked between candidates.
+  // Options and services outlive it.
   Catalog(const RegistryOptions* options, const Shelf::Services* services,
-          std::function<void(const Registry::Event&)> on_event, std::function<bool()> stopping);
+          std::function<void(const Registry::Event&)> on_event);
 
   std::vector<std::shared_ptr<const ServedModel>> List() const;
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
-  // On the registry's thread. LoadAll once, first; the others as Registry promises.
+  // On the registry's thread. LoadAll once, first, failing as Open does; the others as Registry
+  // promises.
   absl::Status LoadAll();
   void LookAtFolders();
   absl::StatusOr<PublishOutcome> Publish(const std::string& model, const std::string& method,
@@ -64,7 +65,6 @@ class Catalog {
   const RegistryOptions& options_;
   const Shelf::Services& services_;
   const std::function<void(const Event&)> on_event_;
-  const std::function<bool()> stopping_;
 
   // Guarded by mutex_.
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/one_line.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -40,10 +41,7 @@ class Findings {
   std::vector<std::string> Take() { return std::move(lines_); }
 
  private:
-  void AddLine(std::string line) {
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    lines_.push_back(std::move(line));
-  }
+  void AddLine(const std::string& line) { lines_.push_back(OneLine(line)); }
 
   std::vector<std::string> lines_;
 };

@@ -31,10 +31,10 @@ std::string ReferenceKey(const GateInput& input, const HostTensor& probe) {
                       static_cast<int>(probe.dtype), "/", Sha256Hex(bytes));
 }
 
-BatchSpec SpecOf(const GateInput& input, std::variant<FixedPlan, AdaptivePlan> plan) {
+BatchSpec SpecOf(const GateInput& input, const std::variant<FixedPlan, AdaptivePlan>& plan) {
   const bool flow = input.model->spec().kind == ModelKind::kFlow;
   return {.model = input.model,
-          .plan = std::move(plan),
+          .plan = plan,
           .entry = flow ? Entry::kState : Entry::kInput,
           .direction = input.candidate->spec().direction};
 }

@@ -50,17 +50,19 @@ class Registry::Impl {
   ~Impl();
 
   absl::Status Open();
+  struct Job {
+    std::function<absl::StatusOr<PublishOutcome>()> run;
+    Patience patience;
+    Done done;
+  };
   // Runs the job on the registry's thread.
-  void Enqueue(std::function<absl::StatusOr<PublishOutcome>()> job, Done done);
+  void Enqueue(Job job);
   Catalog& catalog() { return catalog_; }
 
  private:
-  struct Job {
-    std::function<absl::StatusOr<PublishOutcome>()> run;
-    Done done;
-  };
-
   void Run(std::promise<absl::Status> opened);
+  void RunJob(Job job);
+  absl::Status GoOn() const;
   std::optional<Job> NextJob(TimePoint wake);
   absl::Status SetUpGate();
 
@@ -73,6 +75,7 @@ class Registry::Impl {
   std::deque<Job> jobs_;
 
   // Touched by the registry's thread only; the catalog says what others may call.
+  Patience patience_;  // of whoever waits for what is being done; endless where nobody does
   std::unique_ptr<EngineGate> gate_;
   Shelf::Services services_;
   Catalog catalog_;
@@ -81,8 +84,7 @@ class Registry::Impl {
 };
 
 Registry::Impl::Impl(RegistryOptions options, std::function<void(const Event&)> on_event)
-    : options_(std::move(options)),
-      catalog_(&options_, &services_, std::move(on_event), [this] { return stopping_.load(); }) {}
+    : options_(std::move(options)), catalog_(&options_, &services_, std::move(on_event)) {}
 
 Registry::Impl::~Impl() {
   {
@@ -115,7 +117,7 @@ void Registry::Impl::Run(std::promise<absl::Status> opened) {
   while (usable && !stopping_) {
     const TimePoint now = Clock::Real().Now();
     const TimePoint wake = retired ? std::min(next_look, now + kRetiredPoll) : next_look;
-    if (std::optional<Job> job = NextJob(wake)) job->done(job->run());
+    if (std::optional<Job> job = NextJob(wake)) RunJob(*std::move(job));
     if (Clock::Real().Now() >= next_look && !stopping_) {
       if (polls) catalog_.LookAtFolders();
       next_look = Clock::Real().Now() + pause;
@@ -127,7 +129,24 @@ void Registry::Impl::Run(std::promise<absl::Status> opened) {
     const std::lock_guard<std::mutex> lock(mutex_);
     left.swap(jobs_);
   }
-  for (Job& job : left) job.done(absl::UnavailableError("the registry is ending"));
+  for (Job& job : left) RunJob(std::move(job));  // each hears why not
+}
+
+void Registry::Impl::RunJob(Job job) {
+  patience_ = std::move(job.patience);
+  const absl::Status wanted = GoOn();
+  const absl::StatusOr<PublishOutcome> outcome = wanted.ok() ? job.run() : wanted;
+  patience_ = {};  // what it asks may be gone after the answer
+  job.done(outcome);
+}
+
+// Whether what the thread does is still to be done; else the answer to whoever waits for it.
+absl::Status Registry::Impl::GoOn() const {
+  const bool ending = stopping_ || (options_.ending && options_.ending());
+  const absl::Status why = ending ? absl::UnavailableError("the server is shutting down")
+                                  : patience_.Left(Clock::Real().Now());
+  if (why.ok()) return why;
+  return {why.code(), absl::StrCat(why.message(), "; nothing was changed")};
 }
 
 // The next job; nullopt where none came until `wake`, or the registry ends.
@@ -140,27 +159,32 @@ std::optional<Registry::Impl::Job> Registry::Impl::NextJob(TimePoint wake) {
   return job;
 }
 
-void Registry::Impl::Enqueue(std::function<absl::StatusOr<PublishOutcome>()> job, Done done) {
+void Registry::Impl::Enqueue(Job job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (static_cast<int64_t>(jobs_.size()) < options_.publish_queue_limit) {
-      jobs_.push_back({std::move(job), std::move(done)});
+      jobs_.push_back(std::move(job));
       changed_.notify_all();
       return;
     }
   }
-  done(absl::ResourceExhaustedError(
+  job.done(absl::ResourceExhaustedError(
       absl::StrCat(options_.publish_queue_limit, " candidates and rollbacks wait already")));
 }
 
 absl::Status Registry::Impl::SetUpGate() {
   services_ = {.measure = options_.measure,
-               .warm = options_.warm,
+               .go_on = [this] { return GoOn(); },
                .margin = options_.gate_margin,
                .read_only = options_.read_only};
+  if (options_.warm) {
+    services_.warm = [this](const Model& model, const Hypersolver* correction) {
+      return options_.warm(model, correction, [this] { return !GoOn().ok(); });
+    };
+  }
   if (services_.measure) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeReadableEngine(options_.device));
-  gate_ = std::make_unique<EngineGate>(std::move(engine), [this] { return stopping_.load(); });
+  gate_ = std::make_unique<EngineGate>(std::move(engine), [this] { return !GoOn().ok(); });
   services_.measure = [this](const GateInput& input) { return gate_->Measure(input); };
   return absl::OkStatus();
 }
@@ -184,18 +208,23 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Registry::Pin(std::string_vie
 }
 
 void Registry::Publish(std::string model, std::string method, GenerationFiles files,
-                       std::optional<int64_t> parent_generation, Done done) {
-  impl_->Enqueue(
-      [catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
-       files = std::move(files),
-       parent_generation] { return catalog->Publish(model, method, files, parent_generation); },
-      std::move(done));
+                       std::optional<int64_t> parent_generation, Patience patience, Done done) {
+  impl_->Enqueue({.run =
+                      [catalog = &impl_->catalog(), model = std::move(model),
+                       method = std::move(method), files = std::move(files), parent_generation] {
+                        return catalog->Publish(model, method, files, parent_generation);
+                      },
+                  .patience = std::move(patience),
+                  .done = std::move(done)});
 }
 
-void Registry::Rollback(std::string model, std::string method, int64_t generation, Done done) {
-  impl_->Enqueue([catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
-                  generation] { return catalog->Rollback(model, method, generation); },
-                 std::move(done));
+void Registry::Rollback(std::string model, std::string method, int64_t generation,
+                        Patience patience, Done done) {
+  impl_->Enqueue(
+      {.run = [catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
+               generation] { return catalog->Rollback(model, method, generation); },
+       .patience = std::move(patience),
+       .done = std::move(done)});
 }
 
 }  // namespace hyperserve

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/model.h"
 #include "core/model/repository.h"
+#include "server/clock/patience.h"
 
 namespace hyperserve {
 
@@ -88,10 +89,15 @@ struct RegistryOptions {
   std::string device = "cpu";  // where the gate measures
   int64_t publish_queue_limit = 8;  // candidates waiting; more are kResourceExhausted
   // Warms what will be served on every serving device, before the swap; called on the registry's
-  // thread.
-  std::function<absl::Status(const Model&, const Hypersolver*)> warm;
+  // thread. `interrupted` is thread-safe: where it says yes, nobody waits for it any more.
+  std::function<absl::Status(const Model&, const Hypersolver*,
+                             const std::function<bool()>& interrupted)>
+      warm;
   // Empty: on a readable engine of `device`. Tests put their own here.
   GateMeasure measure;
+  // True from the moment on where the daemon is to end: loading and examining stop at their next
+  // step with kUnavailable. Thread-safe; may be empty.
+  std::function<bool()> ending;
 };
 
 class Registry {
@@ -109,7 +115,7 @@ class Registry {
 
   // Loads every model of the repository (blocking); a model that does not fit is refused by an
   // event, the others are served. Fails where the folder cannot be read or not one model could be
-  // loaded.
+  // loaded; kUnavailable where the daemon is to end first.
   static absl::StatusOr<std::unique_ptr<Registry>> Open(RegistryOptions options,
                                                         std::function<void(const Event&)> on_event);
   ~Registry();  // ends the registry's thread; pins stay valid
@@ -122,14 +128,16 @@ class Registry {
   // the registry's thread, or before Publish returns where the queue is full (kResourceExhausted).
   // kFailedPrecondition with the reason where the candidate is refused, kAborted where
   // parent_generation is not active (0: there was none), kNotFound, kInvalidArgument (unknown
-  // method or file names, sizes), kUnavailable where the registry ends first.
+  // method or file names, sizes). Where the caller's patience ends (kDeadlineExceeded, kCancelled)
+  // or the daemon (kUnavailable) before the swap, nothing is changed, now or later; it is looked at
+  // at dequeue and between the steps of the examination, for the last time right before the swap.
   void Publish(std::string model, std::string method, GenerationFiles files,
-               std::optional<int64_t> parent_generation,
+               std::optional<int64_t> parent_generation, Patience patience,
                std::function<void(absl::StatusOr<PublishOutcome>)> done);
   // generation 0: the previous one, which is the one that the last swap replaced (after a restart:
   // the highest below the active one that passed). kFailedPrecondition where there is none or it
-  // never passed. `done` as in Publish.
-  void Rollback(std::string model, std::string method, int64_t generation,
+  // never passed. `patience` and `done` as in Publish.
+  void Rollback(std::string model, std::string method, int64_t generation, Patience patience,
                 std::function<void(absl::StatusOr<PublishOutcome>)> done);
 
  private:

@@ -129,8 +129,10 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
     return absl::FailedPreconditionError(absl::StrCat("not tried: generation ", *active_on_disk_,
                                                       " is newer and was served already"));
   }
+  HS_RETURN_IF_ERROR(services_->go_on());
   HS_ASSIGN_OR_RETURN(Candidate candidate,
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
+  HS_RETURN_IF_ERROR(services_->go_on());
   const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
   if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(*model_, correction.get()));
   GateInput input = {.model = model_, .candidate = correction, .probes = {candidate.probe}};
@@ -160,8 +162,11 @@ absl::StatusOr<PublishOutcome> Shelf::Try(int64_t number) {
   const Clock::TimePoint start = Clock::Real().Now();
   PublishOutcome outcome = {.generation = number, .previous_generation = ActiveNumber()};
   absl::StatusOr<Candidate> candidate = Examine(number, &outcome);
-  HS_RETURN_IF_ERROR(Remember(number, candidate.status(), outcome.gate));
   const std::string context = absl::StrCat("generation ", number);
+  if (!IsRefusal(candidate.status())) {  // the last look before the verdict and the swap
+    HS_RETURN_IF_ERROR(Annotate(services_->go_on(), context));
+  }
+  HS_RETURN_IF_ERROR(Remember(number, candidate.status(), outcome.gate));
   if (!candidate.ok()) {
     const absl::Status& why = candidate.status();
     return Annotate(IsRefusal(why) ? absl::FailedPreconditionError(why.message()) : why, context);
@@ -200,7 +205,11 @@ absl::StatusOr<PublishOutcome> Shelf::Publish(const GenerationFiles& files,
   HS_RETURN_IF_ERROR(Annotate(CheckMethod(*spec, method_), "hypersolver.json"));
   HS_ASSIGN_OR_RETURN(*number, WriteGeneration(folder_, files, HighestKnown()));
   absl::StatusOr<PublishOutcome> outcome = Try(*number);
-  RemoveIfRefused(*number);
+  if (verdicts_.contains(*number)) {
+    RemoveIfRefused(*number);
+  } else if (!set_aside_.contains(*number)) {
+    Withdraw(*number, outcome.status());
+  }
   return outcome;
 }
 
@@ -219,6 +228,14 @@ void Shelf::RemoveIfRefused(int64_t number) const {
   if (verdict == on_disk->end() || verdict->second.passed) return;
   std::error_code ignored;
   std::filesystem::remove_all(GenerationFolder(number), ignored);
+}
+
+void Shelf::Withdraw(int64_t number, const absl::Status& why) {
+  std::error_code ignored;
+  std::filesystem::remove_all(GenerationFolder(number), ignored);
+  verdicts_[number] = {.reason = std::string(why.message())};
+  // Where it cannot be written, only the number may be used again after a restart.
+  WriteVerdicts(folder_, verdicts_).IgnoreError();
 }
 
 absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
@@ -247,9 +264,10 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   }
   outcome.generation = target->generation->number;
   if (outcome.generation != ActiveNumber()) {
-    if (services_->warm) {
-      HS_RETURN_IF_ERROR(services_->warm(*model_, target->generation->correction.get()));
-    }
+    absl::Status warm;
+    if (services_->warm) warm = services_->warm(*model_, target->generation->correction.get());
+    HS_RETURN_IF_ERROR(services_->go_on());
+    HS_RETURN_IF_ERROR(warm);
     HS_RETURN_IF_ERROR(Serve(*std::move(target)));
   }
   outcome.seconds = SecondsSince(start);

@@ -39,7 +39,9 @@ class Shelf {
   // What a shelf needs of the registry; outlives it.
   struct Services {
     GateMeasure measure;
-    std::function<absl::Status(const Model&, const Hypersolver*)> warm;
+    std::function<absl::Status(const Model&, const Hypersolver*)> warm;  // may be empty
+    // OK, or why what is being done is to end, in the words of the answer. Asked between steps.
+    std::function<absl::Status()> go_on;
     double margin = 0.02;
     bool read_only = false;  // verdicts and ACTIVE are kept in memory alone
   };
@@ -54,10 +56,10 @@ class Shelf {
 
   // The next generation that appeared in the folder and was not tried.
   std::optional<int64_t> NextToTry() const;
-  // The gate, and the swap where it passes.
+  // The gate, and the swap where it passes. Where it is to end first, the generation stays untried.
   absl::StatusOr<PublishOutcome> Try(int64_t number);
-  // Writes the files as a new generation and tries it. Sets *number as soon as it has one. Of a
-  // refused one only the verdict stays, which keeps its number.
+  // Writes the files as a new generation and tries it. Sets *number as soon as it has one. Of one
+  // that is refused or given up only the verdict stays, which keeps its number.
   absl::StatusOr<PublishOutcome> Publish(const GenerationFiles& files,
                                          std::optional<int64_t> parent_generation, int64_t* number);
   // 0: the previous one.
@@ -70,6 +72,8 @@ class Shelf {
   // Of all generations that this shelf saw, also where somebody removed their folders since.
   int64_t HighestKnown() const;
   void RemoveIfRefused(int64_t number) const;
+  // What nobody waits for must not be found and served later.
+  void Withdraw(int64_t number, const absl::Status& why);
   std::string GenerationFolder(int64_t number) const;
   ShelfSnapshot Snapshot() const;
   absl::Status ReadState();

@@ -50,7 +50,8 @@ void FillGate(const GateMeasurement& measured, v1::GateResult* result) {
 grpc::ServerUnaryReactor* AdminService::PublishHypersolver(
     grpc::CallbackServerContext* context, const v1::PublishHypersolverRequest* request,
     v1::PublishHypersolverReply* reply) {
-  auto* const unary = new UnaryCall(environment_, context, "PublishHypersolver", "");
+  auto* const unary =
+      new UnaryCall(environment_, context, "PublishHypersolver", "", CallKind::kAdmin);
   const auto started = [&]() -> absl::Status {
     HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
     HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
@@ -58,6 +59,7 @@ grpc::ServerUnaryReactor* AdminService::PublishHypersolver(
     std::optional<int64_t> parent;
     if (request->has_parent_generation()) parent = request->parent_generation();
     registry->Publish(request->model(), request->method(), std::move(files), parent,
+                      unary->call().patience(),
                       [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
                         if (outcome.ok()) {
                           reply->set_generation(outcome->generation);
@@ -78,11 +80,13 @@ grpc::ServerUnaryReactor* AdminService::PublishHypersolver(
 grpc::ServerUnaryReactor* AdminService::RollbackHypersolver(
     grpc::CallbackServerContext* context, const v1::RollbackHypersolverRequest* request,
     v1::RollbackHypersolverReply* reply) {
-  auto* const unary = new UnaryCall(environment_, context, "RollbackHypersolver", "");
+  auto* const unary =
+      new UnaryCall(environment_, context, "RollbackHypersolver", "", CallKind::kAdmin);
   const auto started = [&]() -> absl::Status {
     HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
     HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
     registry->Rollback(request->model(), request->method(), request->generation(),
+                       unary->call().patience(),
                        [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
                          if (outcome.ok()) {
                            reply->set_generation(outcome->generation);

@@ -27,7 +27,7 @@ Clock::TimePoint DeadlineOf(const grpc::CallbackServerContext& context, CallKind
   using System = std::chrono::system_clock;
   const System::time_point asked = context.deadline();
   if (asked == System::time_point::max()) {
-    return now + (kind == CallKind::kStream ? limits.deadline_max : limits.deadline_default);
+    return now + (kind == CallKind::kUnary ? limits.deadline_default : limits.deadline_max);
   }
   return now + std::min<Clock::TimePoint::duration>(asked - System::now(), limits.deadline_max);
 }
@@ -100,10 +100,19 @@ Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::
       arrival_(environment->clock->Now()),
       deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
       id_problem_(CheckRequestId(asked_id)) {
+  ++environment_->calls_in_flight;
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, 1);
 }
 
-Call::~Call() { environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1); }
+Call::~Call() {
+  environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1);
+  --environment_->calls_in_flight;
+}
+
+Patience Call::patience() const {
+  return {.deadline = deadline_,
+          .cancelled = [flag = cancelled_] { return flag->load(std::memory_order_relaxed); }};
+}
 
 absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
   HS_RETURN_IF_ERROR(id_problem_);
@@ -126,8 +135,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& 
 
 void Call::Bind(Prepared& prepared) {
   plan_label_ = prepared.plan.label;
-  prepared.work.deadline = deadline_;
-  prepared.work.cancelled = [flag = cancelled_] { return flag->load(std::memory_order_relaxed); };
+  Patience left = patience();
+  prepared.work.deadline = left.deadline;
+  prepared.work.cancelled = std::move(left.cancelled);
 }
 
 void Call::Record(const WorkResult& result) {

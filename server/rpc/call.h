@@ -14,7 +14,7 @@
 
 namespace hyperserve {
 
-enum class CallKind { kUnary, kStream };
+enum class CallKind { kUnary, kStream, kAdmin };
 
 class Call {
  public:
@@ -26,6 +26,8 @@ class Call {
 
   const std::string& id() const { return id_; }
   Clock::TimePoint deadline() const { return deadline_; }
+  // The client's, as long as somebody wants to know.
+  Patience patience() const;
   Environment& environment() const { return *environment_; }
 
   // The registry; kUnavailable while loading or draining, kInvalidArgument for a malformed id.
@@ -63,8 +65,8 @@ class Call {
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   UnaryCall(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-            const std::string& asked_id)
-      : call_(environment, context, name, asked_id) {}
+            const std::string& asked_id, CallKind kind = CallKind::kUnary)
+      : call_(environment, context, name, asked_id, kind) {}
   Call& call() { return call_; }
   void Answer(const absl::Status& status) { Finish(call_.End(status)); }
 

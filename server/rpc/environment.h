@@ -43,6 +43,8 @@ class Environment {
   Clock::TimePoint started;
   // No new calls: UNAVAILABLE.
   std::atomic<bool> draining{false};
+  // Calls whose answer has not left yet.
+  std::atomic<int64_t> calls_in_flight{0};
 
   // Null until the models are loaded and warm, and again at the very end: calls are UNAVAILABLE.
   std::shared_ptr<Registry> registry() const {

@@ -3,12 +3,16 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <limits>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/io/file.h"
 
 namespace hyperserve {
@@ -16,23 +20,49 @@ namespace {
 
 constexpr int64_t kLogBytesMax = 256 << 20;
 
+// Of a port that was free a moment ago.
+std::string FreeAddress() {
+  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(holder, any, size), 0);
+  EXPECT_EQ(getsockname(holder, any, &size), 0);
+  close(holder);
+  return absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+}
+
 }  // namespace
+
+void Daemon::Launch(const std::string& repository, const std::vector<std::string>& flags) {
+  std::vector<std::string> words = {HYPERSERVE_BINARY, "--models=" + repository, "--device=cpu",
+                                    "--ports_file=" + folder_.path() + "/ports.json"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  process_ = std::make_unique<Process>(words, folder_.path() + "/out", folder_.path() + "/log");
+}
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& repository,
                                                       std::vector<std::string> flags) {
   std::unique_ptr<Daemon> daemon(new Daemon());
-  const std::string ports_file = daemon->folder_.path() + "/ports.json";
-  std::vector<std::string> words = {
-      HYPERSERVE_BINARY,           "--models=" + repository,      "--device=cpu",
-      "--address=127.0.0.1:0",     "--admin_address=127.0.0.1:0", "--http_address=127.0.0.1:0",
-      "--ports_file=" + ports_file};
-  words.insert(words.end(), flags.begin(), flags.end());
-  daemon->process_ = std::make_unique<Process>(words, daemon->folder_.path() + "/out",
-                                               daemon->folder_.path() + "/log");
-  const absl::Status ready = daemon->WaitUntilReady(ports_file);
-  if (!ready.ok()) {
-    return absl::Status(ready.code(), absl::StrCat(ready.message(), "; its log:\n", daemon->Log()));
+  for (const char* address : {"--address", "--admin_address", "--http_address"}) {
+    flags.insert(flags.begin(), absl::StrCat(address, "=127.0.0.1:0"));
   }
+  daemon->Launch(repository, flags);
+  HS_RETURN_IF_ERROR(daemon->WaitUntil(
+      [&] { return daemon->ReadPorts() && daemon->Get("/readyz").status == 200; }));
+  return daemon;
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::StartLoading(const std::string& repository) {
+  std::unique_ptr<Daemon> daemon(new Daemon());
+  // It tells its ports once it is ready: these it is told.
+  daemon->address_ = FreeAddress();
+  daemon->admin_address_ = FreeAddress();
+  daemon->http_address_ = FreeAddress();
+  daemon->Launch(repository,
+                 {"--address=" + daemon->address_, "--admin_address=" + daemon->admin_address_,
+                  "--http_address=" + daemon->http_address_});
+  HS_RETURN_IF_ERROR(daemon->WaitUntil([&] { return daemon->Get("/livez").status == 200; }));
   return daemon;
 }
 
@@ -40,22 +70,28 @@ Daemon::~Daemon() {
   if (testing::Test::HasFailure()) std::cerr << "the daemon's log:\n" << Log() << "\n";
 }
 
-absl::Status Daemon::WaitUntilReady(const std::string& ports_file) {
+absl::Status Daemon::WaitUntil(const std::function<bool()>& answers) {
   const auto end = std::chrono::steady_clock::now() + kSoon;
   while (std::chrono::steady_clock::now() < end) {
     if (const auto code = process_->Wait(std::chrono::milliseconds(0))) {
-      return absl::InternalError(absl::StrCat("the daemon ended with ", *code));
+      return absl::InternalError(
+          absl::StrCat("the daemon ended with ", *code, "; its log:\n", Log()));
     }
-    if (const auto text = ReadFile(ports_file, kLogBytesMax); text.ok()) {
-      const auto ports = ParseJson(*text).fields();
-      address_ = ports.at("address").string_value();
-      admin_address_ = ports.at("admin_address").string_value();
-      http_address_ = ports.at("http_address").string_value();
-      if (Get("/readyz").status == 200) return absl::OkStatus();
-    }
+    if (answers()) return absl::OkStatus();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  return absl::DeadlineExceededError("the daemon did not become ready");
+  return absl::DeadlineExceededError(
+      absl::StrCat("the daemon did not answer in time; its log:\n", Log()));
+}
+
+bool Daemon::ReadPorts() {
+  const auto text = ReadFile(folder_.path() + "/ports.json", kLogBytesMax);
+  if (!text.ok()) return false;
+  const auto ports = ParseJson(*text).fields();
+  address_ = ports.at("address").string_value();
+  admin_address_ = ports.at("admin_address").string_value();
+  http_address_ = ports.at("http_address").string_value();
+  return true;
 }
 
 ClientOptions Daemon::client_options() const {

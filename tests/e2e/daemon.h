@@ -4,6 +4,7 @@
 #include <google/protobuf/struct.pb.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ class Daemon {
   // Starts it on `repository` and waits until /readyz says yes. The failure holds the log.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& repository,
                                                        std::vector<std::string> flags = {});
+  // The same until it answers at all: with a repository that takes long it is loading then.
+  static absl::StatusOr<std::unique_ptr<Daemon>> StartLoading(const std::string& repository);
   ~Daemon();  // killed, if it still runs
 
   ClientOptions client_options() const;
@@ -44,7 +47,10 @@ class Daemon {
 
  private:
   Daemon() = default;
-  absl::Status WaitUntilReady(const std::string& ports_file);
+  void Launch(const std::string& repository, const std::vector<std::string>& flags);
+  // Until `answers` says yes; the failure holds the log.
+  absl::Status WaitUntil(const std::function<bool()>& answers);
+  bool ReadPorts();
 
   TemporaryFolder folder_;
   std::unique_ptr<Process> process_;

@@ -131,6 +131,54 @@ TEST_F(Errors, NotFoundAndFailedPrecondition) {
   rollback.set_model(tiny::kFlow);
   rollback.set_method("heun");
   ExpectStatus(client_->Rollback(rollback, Soon()).status(), StatusCode::kFailedPrecondition, "");
+  rollback.set_generation(9);
+  ExpectStatus(client_->Rollback(rollback, Soon()).status(), StatusCode::kNotFound, "generation 9");
+  rollback.set_method("euler");
+  ExpectStatus(client_->Rollback(rollback, Soon()).status(), StatusCode::kNotFound, "heun");
+  v1::PublishHypersolverRequest publish = tiny::PublishRequest(tiny::Candidate(-1.0));
+  ExpectStatus(client_->Publish(publish, Soon()).status(), StatusCode::kFailedPrecondition,
+               "does not beat");
+  publish.set_model("nobody");
+  ExpectStatus(client_->Publish(publish, Soon()).status(), StatusCode::kNotFound, "tiny_flow");
+}
+
+TEST_F(Errors, APublishThatNobodyWaitsForIsGivenUp) {
+  StartDaemon();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto late = client_->Publish(tiny::PublishRequest(tiny::SlowCandidate()),
+                                     Deadline::In(milliseconds(300)));
+  EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded) << late.status();
+  const auto next = client_->Publish(tiny::PublishRequest(tiny::Candidate(0.99)), Soon());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  // 2 was given up: its number is not used again, and nothing else is left of it.
+  ExpectStatus(next.status(), StatusCode::kFailedPrecondition, "generation 3");
+  const auto page = daemon_->Get("/metrics").body;
+  EXPECT_THAT(page, testing::ContainsRegex("PublishHypersolver[^\n]*code=\"DEADLINE_EXCEEDED\"|"
+                                           "code=\"DEADLINE_EXCEEDED\"[^\n]*PublishHypersolver"));
+  v1::RollbackHypersolverRequest rollback;
+  rollback.set_model(tiny::kFlow);
+  rollback.set_method("heun");
+  rollback.set_generation(2);
+  ExpectStatus(client_->Rollback(rollback, Soon()).status(), StatusCode::kFailedPrecondition,
+               "never passed");
+}
+
+TEST_F(Errors, UnavailableWhileLoading) {
+  tiny::WriteSlowRepository(repository_.path());
+  auto daemon = Daemon::StartLoading(repository_.path());
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  ClientOptions options = (*daemon)->client_options();
+  options.retry.attempts_max = 1;
+  Client client(options);
+  ExpectStatus(client.Sample(tiny::SampleRows(1, "heun:1"), Soon()).status(),
+               StatusCode::kUnavailable, "loading its models");
+  ExpectStatus(client.ListModels(Soon()).status(), StatusCode::kUnavailable, "loading its models");
+  ExpectStatus(client.Publish(tiny::PublishRequest(tiny::Candidate(1.0)), Soon()).status(),
+               StatusCode::kUnavailable, "loading its models");
+  const auto health = client.CheckHealth("", Soon());
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, HealthState::kNotServing);
+  EXPECT_EQ((*daemon)->Get("/readyz").status, 503);
 }
 
 TEST_F(Errors, AbortedAndReadOnly) {

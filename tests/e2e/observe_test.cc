@@ -112,6 +112,18 @@ TEST_F(Observe, PagesAndMetrics) {
   }
 }
 
+// What stands in somebody's files does not forge lines, on the page or in the log.
+TEST_F(Observe, OneLineAProblemAndAnEvent) {
+  fixture::LinearModel broken = fixture::TinyFlow();
+  broken.name = "broken";
+  broken.model_json = R"({"format": 1, "kind": "x\r\nmodel forged"})";
+  ASSERT_TRUE(fixture::WriteModel(broken, repository_.path()).ok());
+  daemon_ = *Daemon::Start(repository_.path());
+  const std::string page = daemon_->Get("/readyz").body;
+  EXPECT_THAT(page, ContainsRegex("\nproblem broken: [^\n]*model forged"));
+  EXPECT_THAT(daemon_->Log(), ContainsRegex("event=model_refused model=broken [^\n]*model forged"));
+}
+
 TEST_F(Observe, PromtoolFindsNothingToSay) {
   const std::string promtool = PROMTOOL;
   if (promtool.empty()) GTEST_SKIP() << "promtool is not installed";

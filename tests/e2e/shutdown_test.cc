@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/model/repository.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
 
@@ -89,6 +90,65 @@ TEST_F(Shutdown, FinishesWhatIsInFlightAndTellsHealth) {
   EXPECT_EQ(daemon_->WaitForExit(), 0);
   busy.join();
   EXPECT_TRUE(reply.ok()) << reply.status();
+}
+
+// gRPC's clients keep their connections, and do not see while they are idle that the server leaves.
+TEST_F(Shutdown, IdleConnectionsDoNotHoldItUp) {
+  Client client(daemon_->client_options());
+  ASSERT_TRUE(client.ListModels(Soon()).ok());
+  EXPECT_FALSE(client.Publish(tiny::PublishRequest(tiny::Candidate(-1.0)), Soon()).ok());
+  std::atomic<bool> watching = false;
+  std::thread watch([&] {
+    Client watcher(daemon_->client_options());
+    watcher
+        .WatchHealth("", Soon(),
+                     [&](HealthState state) {
+                       watching = true;
+                       return state == HealthState::kServing;
+                     })
+        .IgnoreError();
+  });
+  while (!watching) std::this_thread::sleep_for(milliseconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExit(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            milliseconds(1500));  // 0.3 s where it is idle
+  watch.join();
+}
+
+TEST_F(Shutdown, ACandidateThatIsBeingExaminedIsAnsweredAndForgotten) {
+  const std::string folder =
+      HypersolverFolder(repository_.path() + "/" + tiny::kFlow, {.method = Method::kHeun});
+  ClientOptions options = daemon_->client_options();
+  options.retry.attempts_max = 1;
+  absl::Status status;
+  std::thread publisher([&] {
+    status = Client(options).Publish(tiny::PublishRequest(tiny::SlowCandidate()), Soon()).status();
+  });
+  while (ListGenerations(folder).size() < 2) std::this_thread::sleep_for(milliseconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  daemon_->Signal(SIGTERM);
+  publisher.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("nothing was changed"));
+  EXPECT_EQ(daemon_->WaitForExit(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_EQ(ListGenerations(folder), std::vector<int64_t>{1});
+  EXPECT_EQ(*ReadActive(folder), 1);
+}
+
+TEST(ShutdownWhileLoading, EndsAtTheNextStep) {
+  TemporaryFolder repository;
+  tiny::WriteSlowRepository(repository.path());
+  auto daemon = Daemon::StartLoading(repository.path());
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  ASSERT_EQ((*daemon)->Get("/readyz").body, "loading\n");
+  const auto begin = std::chrono::steady_clock::now();
+  (*daemon)->Signal(SIGTERM);
+  EXPECT_EQ((*daemon)->WaitForExit(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_THAT((*daemon)->Log(), testing::Not(testing::HasSubstr("event=ready")));
 }
 
 TEST_F(Shutdown, ASecondSignalEndsItAtOnce) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "client/command/rows.h"
 #include "core/io/philox.h"
@@ -82,6 +83,17 @@ GenerationFiles Candidate(double scale) {
                                                        .base_digest = std::nullopt});
 }
 
+GenerationFiles SlowCandidate() {
+  std::vector<int> steps(16);
+  std::iota(steps.begin(), steps.end(), 985);
+  return fixture::TinyCorrection(fixture::TinyFlow(), {.method = {.method = Method::kHeun},
+                                                       .direction = Direction::kNoiseToData,
+                                                       .steps = steps,
+                                                       .exact_steps = 1000,
+                                                       .scale = 0.0,
+                                                       .base_digest = std::nullopt});
+}
+
 v1::PublishHypersolverRequest PublishRequest(const GenerationFiles& files, const std::string& model,
                                              const std::string& method) {
   v1::PublishHypersolverRequest request;
@@ -103,6 +115,13 @@ void WriteFlowRepository(const std::string& repository, double scale) {
   ASSERT_TRUE(
       WriteVerdicts(folder, {{*generation, {.passed = true, .reason = "by construction"}}}).ok());
   ASSERT_TRUE(WriteActive(folder, *generation).ok());
+}
+
+void WriteSlowRepository(const std::string& repository) {
+  constexpr int kCandidates = 10;
+  ASSERT_TRUE(fixture::WriteModel(fixture::TinyFlow(), repository).ok());
+  const std::string folder = HypersolverFolder(repository + "/" + kFlow, {.method = Method::kHeun});
+  for (int i = 0; i < kCandidates; ++i) ASSERT_TRUE(WriteGeneration(folder, SlowCandidate()).ok());
 }
 
 std::vector<double> HypersolvedSamples(int64_t rows, double scale) {

@@ -26,11 +26,17 @@ v1::SolveRequest SolveRows(int64_t rows, const std::string& plan);
 // A candidate for the flow's Heun correction, claiming K = 2 alone, where its error is 1 - scale
 // times Heun's.
 GenerationFiles Candidate(double scale);
+// One that takes seconds to examine, and is refused: Heun's method itself, at the most and the
+// largest K that a candidate may claim.
+GenerationFiles SlowCandidate();
 v1::PublishHypersolverRequest PublishRequest(const GenerationFiles& files,
                                              const std::string& model = kFlow,
                                              const std::string& method = "heun");
 // A repository of the flow alone with generation 1 = Candidate(scale), active.
 void WriteFlowRepository(const std::string& repository, double scale);
+
+// A repository of the flow alone that takes many seconds to load: slow candidates to examine.
+void WriteSlowRepository(const std::string& repository);
 
 // What SampleRows(rows, "hyper_heun:2") must answer on the generation of Candidate(scale).
 std::vector<double> HypersolvedSamples(int64_t rows, double scale);

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -65,6 +66,25 @@ TEST_F(CheckTest, NamesWhatBelongsToAnotherBase) {
   EXPECT_THAT(CheckModelFolder(root()),
               ElementsAre(HasSubstr("tiny_flow/calibration.json: measured on base "),
                           AllOf(HasSubstr("heun/1"), HasSubstr("base_digest"))));
+}
+
+TEST_F(CheckTest, OneLineAProblemWhateverTheFilesHold) {
+  Write("tiny_flow/model.json", "{\"format\": 1,\n \"kind\": \"two\nlines\",\n oops");
+  Write("tiny_classifier/model.json",
+        absl::StrReplaceAll(fixture::TinyClassifier().model_json,
+                            {{"\"classifier\"", "\"a\\r\\nforged: line\\u001b[31m\""}}));
+  fs::create_directories(root() + "/tiny_flow/hypersolvers/two\nlines");
+  fs::create_directories(root() + "/more\nlines");
+  Write("more\nlines/model.json", "{}");
+  const std::vector<std::string> problems = CheckModelFolder(root());
+  EXPECT_GE(problems.size(), 4u);
+  for (const std::string& problem : problems) {
+    EXPECT_TRUE(std::none_of(problem.begin(), problem.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20;
+    })) << problem;
+  }
+  EXPECT_THAT(problems, ::testing::Contains(HasSubstr("hypersolvers/two lines")));
+  EXPECT_THAT(problems, ::testing::Contains(HasSubstr("forged: line")));
 }
 
 TEST_F(CheckTest, LooksThroughHypersolvers) {

@@ -51,14 +51,14 @@ class RegistryFixture : public ::testing::Test {
                                          const std::string& method = "heun",
                                          const std::string& model = "tiny_flow") {
     return Wait([&](auto done) {
-      registry_->Publish(model, method, std::move(files), parent, std::move(done));
+      registry_->Publish(model, method, std::move(files), parent, {}, std::move(done));
     });
   }
   absl::StatusOr<PublishOutcome> Rollback(int64_t generation = 0,
                                           const std::string& method = "heun",
                                           const std::string& model = "tiny_flow") {
     return Wait(
-        [&](auto done) { registry_->Rollback(model, method, generation, std::move(done)); });
+        [&](auto done) { registry_->Rollback(model, method, generation, {}, std::move(done)); });
   }
 
   // The state of tiny_flow's heun as everybody sees it; empty where there is none.
