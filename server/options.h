@@ -26,50 +26,58 @@ namespace hyperserve {
     "debug: a line for every call; info: for calls that failed and for what changed")
 
 // X(type, name, default, least, most, unit, reason)
-#define HYPERSERVE_NUMBER_OPTIONS(X)                                                            \
-  X(int32_t, solvers, 0, 0, 1024, "threads",                                                    \
-    "each with an engine of its own; 0: the cores of the CPU, or two for a GPU")                \
-  X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                             \
-    "of one batch; larger requests are split and merged again")                                 \
-  X(int64_t, queue_delay_max_us, 2000, 0, 1000000, "microseconds",                              \
-    "the oldest row waits no longer for company")                                               \
-  X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                         \
-    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                             \
-  X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                    \
-    "of inputs and outputs waiting in all queues; bounds the memory of a burst")                \
-  X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                            \
-    "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")    \
-  X(int32_t, advance_steps, 8, 1, 1000, "steps", "of a batch between two looks at deadlines")   \
-  X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                       \
-    "of one request or chunk; at most queue_rows_max, else it could never be queued")           \
-  X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                            \
-    "K of a fixed plan, and steps of an adaptive row, accepted and rejected")                   \
-  X(int64_t, save_at_max, 1000, 0, 1000000, "depths",                                           \
-    "of one Solve; each is a state in the reply")                                               \
-  X(int64_t, reply_bytes_default, (4 << 20) - (64 << 10), 1024, int64_t{1} << 31, "bytes",      \
-    "of a reply unless the request raises max_reply_bytes: ordinary clients receive 4 MiB")     \
-  X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                        \
-    "the most that max_reply_bytes may ask")                                                    \
-  X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")          \
-  X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                   \
-    "at once on one connection; a client's further ones wait at its end")                       \
-  X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                    \
-    "of one SampleStream; its deadline is the nearer bound")                                    \
-  X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                      \
-    "of a chunk of SampleStream where the client names none and the reply's limit allows")      \
-  X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                              \
-    "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                 \
-  X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")        \
-  X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                   \
-    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch") \
-  X(double, drain_seconds, 20, 0, 3600, "seconds",                                              \
-    "after SIGTERM, for what is in flight; below the 30 s that Kubernetes gives")               \
-  X(double, gate_margin, 0.02, 0, 1, "share",                                                   \
-    "a candidate may be worse than the active generation by this, against noise of the probe")  \
-  X(double, poll_seconds, 1, 0, 3600, "seconds",                                                \
-    "between two looks at the folder for new generations; 0: never")                            \
-  X(int64_t, publish_queue_max, 8, 1, 1000, "candidates",                                       \
-    "waiting for the gate; more are RESOURCE_EXHAUSTED")                                        \
+#define HYPERSERVE_NUMBER_OPTIONS(X)                                                              \
+  X(int32_t, solvers, 0, 0, 1024, "threads",                                                      \
+    "each with an engine of its own; 0: the cores of the CPU, or two for a GPU")                  \
+  X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                               \
+    "of one batch; larger requests are split and merged again")                                   \
+  X(int64_t, queue_delay_max_us, 2000, 0, 1000000, "microseconds",                                \
+    "the oldest row waits no longer for company")                                                 \
+  X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
+    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
+  X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
+    "of inputs and outputs waiting in all queues; bounds the memory of a burst")                  \
+  X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
+    "predicted, of all that is not answered yet; 0: about five minutes of work, 1e13 for each "   \
+    "solver on a CPU, 1e15 on a GPU")                                                             \
+  X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
+    "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \
+    "0: about 50 ms, 1.5e9 on a CPU, 1e11 on a GPU")                                              \
+  X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                              \
+    "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")      \
+  X(int32_t, advance_steps, 1, 1, 1000, "steps", "of a batch between two looks at deadlines")     \
+  X(int64_t, turn_max_ms, 50, 0, 600000, "milliseconds",                                          \
+    "of a batch; then others that wait go first, so that a long solve delays nobody long")        \
+  X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                         \
+    "of one request or chunk; at most queue_rows_max, else it could never be queued")             \
+  X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                              \
+    "K of a fixed plan, and steps of an adaptive row, accepted and rejected")                     \
+  X(int64_t, save_at_max, 1000, 0, 1000000, "depths",                                             \
+    "of one Solve; each is a state in the reply")                                                 \
+  X(int64_t, reply_bytes_default, (4 << 20) - (64 << 10), 1024, int64_t{1} << 31, "bytes",        \
+    "of a reply unless the request raises max_reply_bytes: ordinary clients receive 4 MiB")       \
+  X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                          \
+    "the most that max_reply_bytes may ask")                                                      \
+  X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")            \
+  X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                     \
+    "at once on one connection; a client's further ones wait at its end")                         \
+  X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                      \
+    "of one SampleStream; its deadline is the nearer bound")                                      \
+  X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                        \
+    "of a chunk of SampleStream where the client names none and the reply's limit allows")        \
+  X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                                \
+    "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                   \
+  X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")          \
+  X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                     \
+    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch")   \
+  X(double, drain_seconds, 20, 0, 3600, "seconds",                                                \
+    "after SIGTERM, for what is in flight; below the 30 s that Kubernetes gives")                 \
+  X(double, gate_margin, 0.02, 0, 1, "share",                                                     \
+    "a candidate may be worse than the active generation by this, against noise of the probe")    \
+  X(double, poll_seconds, 1, 0, 3600, "seconds",                                                  \
+    "between two looks at the folder for new generations; 0: never")                              \
+  X(int64_t, publish_queue_max, 8, 1, 1000, "candidates",                                         \
+    "waiting for the gate; more are RESOURCE_EXHAUSTED")                                          \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
 struct Options {

@@ -13,8 +13,8 @@ BatchDecision DecideBatch(std::span<const QueueSnapshot> queues, Clock::TimePoin
   for (size_t i = 0; i < queues.size(); ++i) {
     const QueueSnapshot& queue = queues[i];
     const Clock::TimePoint overdue_at = queue.oldest + options.queue_delay_max;
-    const bool ready = queue.under_way || intake == Intake::kDraining ||
-                       queue.rows >= options.batch_rows_max || now >= overdue_at;
+    const bool ready =
+        queue.under_way || queue.full || intake == Intake::kDraining || now >= overdue_at;
     if (!ready) {
       if (!decision.look_again || overdue_at < *decision.look_again) {
         decision.look_again = overdue_at;

@@ -13,9 +13,9 @@ namespace hyperserve {
 
 // One queue with something in it, or a batch that gave way to others.
 struct QueueSnapshot {
-  int64_t rows = 0;         // waiting, > 0
+  bool full = false;        // enough rows wait for a batch
   Clock::TimePoint oldest;  // when the first of them came
-  bool under_way = false;   // a batch that gave way: ready at any time; rows do not count
+  bool under_way = false;   // a batch that gave way: ready at any time
   // The turn in which the queue was last served; for a new one the turn in which it came, so that a
   // key that comes and goes cannot overtake one that waits.
   uint64_t last_turn = 0;
@@ -30,9 +30,9 @@ struct BatchDecision {
   bool operator==(const BatchDecision&) const = default;
 };
 
-// A queue is ready when it is full (batch_rows_max), overdue (queue_delay_max) or draining. Of
-// those that are ready the one that was served longest ago goes first, then the one that has waited
-// longest, those that gave way last: a key waits for at most one turn of each other key.
+// A queue is ready when it is full, overdue (queue_delay_max) or draining. Of those that are ready
+// the one that was served longest ago goes first, then the one that has waited longest, those that
+// gave way last: a key waits for at most one turn of each other key.
 BatchDecision DecideBatch(std::span<const QueueSnapshot> queues, Clock::TimePoint now,
                           Intake intake, const BatcherOptions& options);
 

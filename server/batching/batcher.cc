@@ -29,8 +29,9 @@ bool SameQueue(const BatchSpec& a, Dtype a_dtype, const BatchSpec& b, Dtype b_dt
 struct Queue {
   BatchSpec spec;
   Dtype dtype = Dtype::kF32;
+  int64_t batch_rows_max = 0;
   std::deque<Piece> waiting;
-  int64_t rows = 0;
+  int64_t rows = 0;                                // waiting
   int64_t under_way = 0;                           // batches, those that gave way among them
   std::deque<std::unique_ptr<BatchRun>> gave_way;  // batches that wait for their next turn
   uint64_t last_turn = 0;
@@ -129,6 +130,7 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
     queue = &queues_.emplace_back();
     queue->spec = work.spec;
     queue->dtype = work.segment.data.dtype;
+    queue->batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
     queue->last_turn = turn_;
   }
   for (int64_t i = 0; i < request->piece_count(); ++i) {
@@ -148,8 +150,9 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
 }
 
 void Batcher::Impl::Submit(Work work, Done done) {
-  const auto request = std::make_shared<PendingRequest>(std::move(work), std::move(done),
-                                                        clock_->Now(), options_.batch_rows_max);
+  const int64_t batch_rows = std::min(work.batch_rows_max, options_.batch_rows_max);
+  const auto request =
+      std::make_shared<PendingRequest>(std::move(work), std::move(done), clock_->Now(), batch_rows);
   absl::Status status = request->work().segment.rows < 1
                             ? absl::InvalidArgumentError("a request needs at least one row")
                             : request->Death(request->arrival());
@@ -183,7 +186,7 @@ Batcher::Impl::Turn Batcher::Impl::TakeFrom(Queue& queue) {
   while (!queue.waiting.empty()) {
     Piece& piece = queue.waiting.front();
     const bool alive = piece.request->Death(now).ok();
-    if (alive && rows + piece.segment.rows > options_.batch_rows_max) break;
+    if (alive && rows + piece.segment.rows > queue.batch_rows_max) break;
     if (alive) rows += piece.segment.rows;
     (alive ? taken.pieces : taken.dead).push_back(std::move(piece));
     queue.waiting.pop_front();
@@ -210,7 +213,7 @@ std::optional<Batcher::Impl::Turn> Batcher::Impl::NextTurn() {
       const bool under_way = !queue.gave_way.empty();
       if (queue.waiting.empty() && !under_way) continue;
       snapshots.push_back(
-          {.rows = queue.rows,
+          {.full = queue.rows >= queue.batch_rows_max,
            .oldest = under_way ? Clock::TimePoint() : queue.waiting.front().request->arrival(),
            .under_way = under_way,
            .last_turn = queue.last_turn});

@@ -32,6 +32,7 @@ struct Work {
   std::function<bool()> cancelled;         // thread-safe; may be empty
   int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
   int64_t macs = 0;   // predicted for all rows, counted until the request is answered
+  int64_t batch_rows_max = 1LL << 62;  // of a batch of this spec, where fewer than the options say
   // What metrics call this work (bounded sets); the same for all work of equal `spec`.
   std::string model_label, plan_label;
 };

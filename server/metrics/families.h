@@ -29,6 +29,7 @@ enum class Metric {
   kQueueRequests,
   kQueueRows,
   kQueueBytes,
+  kPendingMacs,
   kLiveQueues,
   kReady,
   kDeviceMemory,
@@ -58,7 +59,7 @@ inline constexpr std::array<double, 19> kDurationBuckets = {
 inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,   32,   64,   128,
                                                        256, 512, 1024, 2048, 4096, 8192, 16384};
 
-inline constexpr std::array<MetricFamily, 26> kFamilies = {{
+inline constexpr std::array<MetricFamily, 27> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -176,6 +177,13 @@ inline constexpr std::array<MetricFamily, 26> kFamilies = {{
      "hyperserve_queue_bytes",
      "bytes",
      "Bytes of inputs and outputs that wait for a batch.",
+     {},
+     {}},
+    {Metric::kPendingMacs,
+     MetricType::kGauge,
+     "hyperserve_pending_macs",
+     "multiply-accumulates",
+     "Predicted work of the requests that are not answered yet.",
      {},
      {}},
     {Metric::kLiveQueues,

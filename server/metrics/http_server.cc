@@ -21,7 +21,7 @@ struct HttpServer::Contents {
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
-                                                              Handlers handlers) {
+                                                              const Handlers& handlers) {
   auto contents = std::make_unique<Contents>();
   httplib::Server& server = contents->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(2); };
@@ -37,10 +37,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     response.set_content(absl::StrCat(request.method, " is not taken here; use GET\n"),
                          "text/plain; charset=utf-8");
   };
-  for (auto& [path, handler] : handlers) {
+  for (const auto& [path, handler] : handlers) {
     server.Post(path, refuse).Put(path, refuse).Patch(path, refuse);
     server.Delete(path, refuse).Options(path, refuse);
-    server.Get(path, [handler](const httplib::Request&, httplib::Response& response) {
+    server.Get(path, [handler = handler](const httplib::Request&, httplib::Response& response) {
       const HttpReply reply = handler();
       response.status = reply.status;
       response.set_content(reply.body, reply.content_type.c_str());

@@ -24,7 +24,7 @@ class HttpServer {
 
   // Listens when this returns. Port 0: any free one. kUnavailable in words where the port is taken.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
-                                                           Handlers handlers);
+                                                           const Handlers& handlers);
   ~HttpServer();  // stops listening and joins
   int port() const;
 

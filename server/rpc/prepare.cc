@@ -7,6 +7,7 @@
 
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
+#include "server/rpc/predict.h"
 #include "server/rpc/wire_tensor.h"
 
 namespace hyperserve {
@@ -137,6 +138,7 @@ absl::StatusOr<Prepared> PrepareClassify(const v1::ClassifyRequest& request,
   prepared.work.spec.entry = Entry::kInput;
   prepared.work.spec.want_outputs = true;
   SetRows(std::move(rows), row_bytes + model.state_elements() * NumberBytes(tier), prepared.work);
+  HS_RETURN_IF_ERROR(BoundWork(prepared.served->calibration, limits, prepared.work));
   return prepared;
 }
 
@@ -175,6 +177,7 @@ absl::StatusOr<Prepared> PrepareSample(const v1::SampleRequest& request,
   HS_RETURN_IF_ERROR(
       CheckReplyFits(request.rows(), row_bytes, request.options(), limits, "call SampleStream"));
   prepared.work.bytes = request.rows() * row_bytes;
+  HS_RETURN_IF_ERROR(BoundWork(prepared.served->calibration, limits, prepared.work));
   return prepared;
 }
 
@@ -197,7 +200,12 @@ absl::StatusOr<PreparedStream> PrepareStream(const v1::SampleStreamRequest& requ
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
   HS_RETURN_IF_ERROR(CheckReplyFits(std::min(stream.chunk_rows, sample.rows()), row_bytes,
                                     sample.options(), limits, "ask for a smaller chunk_rows"));
-  stream.whole.work.bytes = row_bytes;  // of one row; ChunkOf multiplies
+  Work chunk = ChunkOf(stream.whole.work, 0, std::min(stream.chunk_rows, sample.rows()));
+  HS_RETURN_IF_ERROR(BoundWork(stream.whole.served->calibration, limits, chunk));
+  // Of one row; ChunkOf multiplies.
+  stream.whole.work.bytes = row_bytes;
+  stream.whole.work.macs = chunk.macs / chunk.segment.rows;
+  stream.whole.work.batch_rows_max = chunk.batch_rows_max;
   return stream;
 }
 
@@ -206,6 +214,7 @@ Work ChunkOf(const Work& stream, int64_t begin, int64_t rows) {
   chunk.segment.rows = rows;
   chunk.segment.first_row += static_cast<uint64_t>(begin);
   chunk.bytes = stream.bytes * rows;
+  chunk.macs = stream.macs * rows;
   return chunk;
 }
 
@@ -228,6 +237,7 @@ absl::StatusOr<Prepared> PrepareLogProb(const v1::LogProbRequest& request,
   prepared.work.spec.entry = Entry::kState;
   prepared.work.spec.log_density = LogDensity::kDivergence;
   SetRows(std::move(rows), 8 + model.state_elements() * NumberBytes(tier), prepared.work);
+  HS_RETURN_IF_ERROR(BoundWork(prepared.served->calibration, limits, prepared.work));
   return prepared;
 }
 
@@ -302,6 +312,7 @@ absl::StatusOr<Prepared> PrepareSolve(const v1::SolveRequest& request,
   if (span != model.spec().span) spec.span = span;
   spec.save_at = std::move(save_at);
   SetRows(std::move(rows), row_bytes, prepared.work);
+  HS_RETURN_IF_ERROR(BoundWork(prepared.served->calibration, limits, prepared.work));
   return prepared;
 }
 

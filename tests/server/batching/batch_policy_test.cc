@@ -10,7 +10,7 @@ using std::chrono::microseconds;
 using testing::HasSubstr;
 
 const Clock::TimePoint kNow{std::chrono::seconds(100)};
-const BatcherOptions kOptions{.batch_rows_max = 8, .queue_delay_max = microseconds(2000)};
+const BatcherOptions kOptions{.queue_delay_max = microseconds(2000)};
 
 TEST(DecideBatch, NothingWaiting) {
   EXPECT_EQ(DecideBatch({}, kNow, Intake::kOpen, kOptions), BatchDecision{});
@@ -18,8 +18,8 @@ TEST(DecideBatch, NothingWaiting) {
 
 TEST(DecideBatch, WaitsForCompanyUntilTheOldestIsOverdue) {
   const std::vector<QueueSnapshot> queues = {
-      {.rows = 3, .oldest = kNow - microseconds(500)},
-      {.rows = 7, .oldest = kNow - microseconds(1500)},
+      {.oldest = kNow - microseconds(500)},
+      {.oldest = kNow - microseconds(1500)},
   };
   const BatchDecision decision = DecideBatch(queues, kNow, Intake::kOpen, kOptions);
   EXPECT_FALSE(decision.serve);
@@ -27,13 +27,12 @@ TEST(DecideBatch, WaitsForCompanyUntilTheOldestIsOverdue) {
 }
 
 TEST(DecideBatch, FullGoesAtOnce) {
-  const std::vector<QueueSnapshot> queues = {{.rows = 7, .oldest = kNow},
-                                             {.rows = 8, .oldest = kNow}};
+  const std::vector<QueueSnapshot> queues = {{.oldest = kNow}, {.full = true, .oldest = kNow}};
   EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions), BatchDecision{.serve = 1});
 }
 
 TEST(DecideBatch, OverdueGoesExactlyWhenItsDelayHasPassed) {
-  const std::vector<QueueSnapshot> queues = {{.rows = 1, .oldest = kNow}};
+  const std::vector<QueueSnapshot> queues = {{.oldest = kNow}};
   const Clock::TimePoint due = kNow + microseconds(2000);
   EXPECT_FALSE(
       DecideBatch(queues, due - std::chrono::nanoseconds(1), Intake::kOpen, kOptions).serve);
@@ -41,24 +40,24 @@ TEST(DecideBatch, OverdueGoesExactlyWhenItsDelayHasPassed) {
 }
 
 TEST(DecideBatch, DrainingWaitsForNobody) {
-  const std::vector<QueueSnapshot> queues = {{.rows = 1, .oldest = kNow}};
+  const std::vector<QueueSnapshot> queues = {{.oldest = kNow}};
   EXPECT_EQ(DecideBatch(queues, kNow, Intake::kDraining, kOptions).serve, 0u);
 }
 
 TEST(DecideBatch, LeastRecentlyServedFirstThenOldest) {
   const Clock::TimePoint overdue = kNow - microseconds(5000);
   const std::vector<QueueSnapshot> queues = {
-      {.rows = 100, .oldest = overdue - microseconds(9000), .last_turn = 7},
-      {.rows = 1, .oldest = overdue, .last_turn = 3},
-      {.rows = 1, .oldest = overdue - microseconds(1), .last_turn = 3},
+      {.full = true, .oldest = overdue - microseconds(9000), .last_turn = 7},
+      {.oldest = overdue, .last_turn = 3},
+      {.oldest = overdue - microseconds(1), .last_turn = 3},
   };
   EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions).serve, 2u);
 }
 
 TEST(DecideBatch, ABatchThatGaveWayIsReadyAndTakesItsTurn) {
   std::vector<QueueSnapshot> queues = {
-      {.rows = 8, .oldest = kNow, .last_turn = 4},
-      {.rows = 0, .oldest = Clock::TimePoint::min(), .under_way = true, .last_turn = 5},
+      {.full = true, .oldest = kNow, .last_turn = 4},
+      {.oldest = Clock::TimePoint::min(), .under_way = true, .last_turn = 5},
   };
   EXPECT_EQ(DecideBatch(queues, kNow, Intake::kOpen, kOptions).serve, 0u);
   queues[0].last_turn = 6;

@@ -220,6 +220,14 @@ TEST_F(BatcherTest, OversizeRequestIsSplitAndMerged) {
   for (int i = 0; i < 9; ++i) EXPECT_EQ(merged->rows.state.as<float>()[i], FakeRow(data[2 * i]));
 }
 
+TEST_F(BatcherTest, WorkMayAskForSmallerBatches) {
+  Start({.batch_rows_max = 8, .queue_delay_max = seconds(1)});
+  Work work = MakeWork(4);
+  work.batch_rows_max = 2;
+  ExpectRows(Submit(std::move(work)).get(), 4, 0);  // two full batches need no time
+  EXPECT_EQ(control_->batches().size(), 2u);
+}
+
 TEST_F(BatcherTest, OneBadRequestDoesNotFailItsNeighbours) {
   control_->refuse = [](const Batch& batch) {
     for (const Segment& segment : batch.segments) {

@@ -33,6 +33,14 @@ v1::ClassifyRequest Images(int64_t rows) {
   return request;
 }
 
+v1::SampleRequest Samples(int64_t rows) {
+  v1::SampleRequest request;
+  request.set_rows(rows);
+  request.set_seed(11);
+  request.set_first_row(100);
+  return request;
+}
+
 TEST(PrepareClassify, OwnsItsRows) {
   auto request = std::make_unique<v1::ClassifyRequest>(Images(3));
   const auto prepared = PrepareClassify(*request, ServedTinyClassifier(), kLimits);
@@ -61,6 +69,29 @@ TEST(PrepareClassify, Refusals) {
   ExpectRefused(PrepareClassify(request, served, kLimits), "within [0, 1]");
 }
 
+TEST(Prepare, EveryCallIsBoundedByItsPredictedWork) {
+  CallLimits limits = kLimits;
+  v1::SampleStreamRequest stream;
+  *stream.mutable_sample() = Samples(100000);
+  const auto flow = ServedTinyFlow(), classifier = ServedTinyClassifier();
+  EXPECT_GT(PrepareClassify(Images(3), classifier, limits)->work.macs, 0);
+  EXPECT_EQ(PrepareSample(Samples(6), flow, limits)->work.macs,
+            2 * PrepareSample(Samples(3), flow, limits)->work.macs);
+  const auto prepared = PrepareStream(stream, flow, limits);
+  EXPECT_EQ(ChunkOf(prepared->whole.work, 64, 3).macs,
+            PrepareSample(Samples(3), flow, limits)->work.macs);
+  limits.request_macs_max = 1;
+  ExpectRefused(PrepareClassify(Images(3), classifier, limits), "MACs");
+  ExpectRefused(PrepareSample(Samples(3), flow, limits), "MACs");
+  ExpectRefused(PrepareStream(stream, flow, limits), "MACs");
+  v1::LogProbRequest log_prob;
+  SetFloats(log_prob.mutable_inputs(), {2, 2}, 0.5f);
+  ExpectRefused(PrepareLogProb(log_prob, flow, limits), "MACs");
+  v1::SolveRequest solve;
+  SetFloats(solve.mutable_state(), {2, 2}, 0.5f);
+  ExpectRefused(PrepareSolve(solve, flow, limits), "MACs");
+}
+
 TEST(PrepareClassify, ReplyLimit) {
   const auto served = ServedTinyClassifier();
   v1::ClassifyRequest request = Images(1000);
@@ -71,14 +102,6 @@ TEST(PrepareClassify, ReplyLimit) {
   EXPECT_TRUE(PrepareClassify(request, served, limits).ok());
   request.mutable_options()->set_max_reply_bytes(limits.reply_bytes_max + 1);
   ExpectRefused(PrepareClassify(request, served, limits), "reply_bytes_max");
-}
-
-v1::SampleRequest Samples(int64_t rows) {
-  v1::SampleRequest request;
-  request.set_rows(rows);
-  request.set_seed(11);
-  request.set_first_row(100);
-  return request;
 }
 
 TEST(PrepareSample, IsNoiseByRowNumber) {

@@ -1,0 +1,12 @@
+#include "core/model/cost.h"
+
+#include "core/ode/tableau.h"
+
+namespace hyperserve {
+
+int64_t StepMacs(const Model& model, const Hypersolver* correction, const MethodChoice& method) {
+  return TableauFor(method).solution_stages() * model.field_macs() +
+         (correction == nullptr ? 0 : correction->macs());
+}
+
+}  // namespace hyperserve
