@@ -38,11 +38,11 @@ namespace hyperserve {
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
     "of inputs and outputs waiting in all queues; bounds the memory of a burst")                  \
   X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
-    "predicted, of all that is not answered yet; 0: about five minutes of work, 1e13 for each "   \
+    "predicted, of all that is not answered yet; 0: about five minutes of work, 3e12 for each "   \
     "solver on a CPU, 1e15 on a GPU")                                                             \
   X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
     "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \
-    "0: about 50 ms, 1.5e9 on a CPU, 1e11 on a GPU")                                              \
+    "0: 1.5e9 on a CPU (about 0.1 s), 1e11 on a GPU")                                             \
   X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                              \
     "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")      \
   X(int32_t, advance_steps, 1, 1, 1000, "steps", "of a batch between two looks at deadlines")     \

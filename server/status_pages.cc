@@ -56,6 +56,7 @@ HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   metrics.Set(Metric::kQueueRequests, {}, static_cast<double>(depth.requests));
   metrics.Set(Metric::kQueueRows, {}, static_cast<double>(depth.rows));
   metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));
+  metrics.Set(Metric::kPendingMacs, {}, static_cast<double>(depth.macs));
   metrics.Set(Metric::kLiveQueues, {}, static_cast<double>(depth.queues));
   const std::shared_ptr<Registry> registry = environment.registry();
   metrics.Set(Metric::kReady, {}, registry && !environment.draining ? 1 : 0);
