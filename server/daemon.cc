@@ -22,7 +22,7 @@
 namespace hyperserve {
 namespace {
 
-// About five minutes of work, and 0.1 s of one (0.03 s on a GPU): a core does some 2e10
+// A few minutes of work, and 0.1 s of one (0.03 s on a GPU): a core does some 2e10
 // MACs a second, an H100 some 3e12 on this engine.
 constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
 constexpr double kBatchMacsOfCore = 1.5e9, kBatchMacsOfGpu = 1e11;

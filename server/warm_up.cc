@@ -54,8 +54,7 @@ absl::Status WarmUp(const Model& model, const Hypersolver* correction, int solve
     work.segment.rows = 1;
     work.segment.data = {.dtype = zeros->dtype, .shape = zeros->shape, .bytes = zeros->bytes};
     work.keep_alive = zeros;
-    work.deadline = clock.Now() + kLimit;
-    work.cancelled = interrupted;
+    work.patience = {.deadline = clock.Now() + kLimit, .cancelled = interrupted};
     // Different limits are different plans to the batcher, so each goes to a solver of its own.
     work.spec.max_steps += i;
     auto answered = std::make_shared<std::promise<absl::Status>>();

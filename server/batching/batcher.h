@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "server/clock/clock.h"
+#include "server/clock/patience.h"
 
 namespace hyperserve {
 
@@ -28,8 +29,7 @@ struct Work {
   BatchSpec spec;
   Segment segment;
   std::shared_ptr<const void> keep_alive;  // owns what segment.data points to, and the pinned model
-  Clock::TimePoint deadline;               // honoured at admission, at dequeue and between launches
-  std::function<bool()> cancelled;         // thread-safe; may be empty
+  Patience patience;                       // honoured at admission, at dequeue and between launches
   int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
   int64_t macs = 0;   // predicted for all rows, counted until the request is answered
   int64_t batch_rows_max = 1LL << 62;  // of a batch of this spec, where fewer than the options say

@@ -9,10 +9,6 @@
 namespace hyperserve {
 namespace {
 
-// A client whose deadline passes cancels the call, and its word may come before our own clock says
-// so: a cancellation this close to the deadline is counted as what it is.
-constexpr std::chrono::milliseconds kDeadlineSlack{20};
-
 double Seconds(Clock::TimePoint from, Clock::TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -41,15 +37,10 @@ int64_t PendingRequest::PieceBytes(int64_t piece) const {
 
 absl::Status PendingRequest::Death(Clock::TimePoint now) const {
   if (finished_.load(std::memory_order_acquire)) return absl::CancelledError("answered already");
-  const bool cancelled = work_.cancelled && work_.cancelled();
-  if (now >= work_.deadline || (cancelled && now + kDeadlineSlack >= work_.deadline)) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("the deadline passed ", Seconds(arrival_, now), " s after the request came"));
-  }
-  if (cancelled) {
-    return absl::CancelledError("the client cancelled the request");
-  }
-  return absl::OkStatus();
+  absl::Status left = work_.patience.Left(now);
+  if (!absl::IsDeadlineExceeded(left)) return left;
+  return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed ", Seconds(arrival_, now), " s after the request came"));
 }
 
 bool PendingRequest::Finish(absl::StatusOr<WorkResult> result) {

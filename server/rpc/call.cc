@@ -135,9 +135,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& 
 
 void Call::Bind(Prepared& prepared) {
   plan_label_ = prepared.plan.label;
-  Patience left = patience();
-  prepared.work.deadline = left.deadline;
-  prepared.work.cancelled = std::move(left.cancelled);
+  prepared.work.patience = patience();
 }
 
 void Call::Record(const WorkResult& result) {

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
 #include <limits>
 #include <thread>
@@ -149,7 +150,7 @@ TEST_F(Errors, APublishThatNobodyWaitsForIsGivenUp) {
                                      Deadline::In(milliseconds(300)));
   EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded) << late.status();
   const auto next = client_->Publish(tiny::PublishRequest(tiny::Candidate(0.99)), Soon());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   // 2 was given up: its number is not used again, and nothing else is left of it.
   ExpectStatus(next.status(), StatusCode::kFailedPrecondition, "generation 3");
   const auto page = daemon_->Get("/metrics").body;
@@ -217,6 +218,36 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   patient.retry.attempts_max = 1000;
   EXPECT_TRUE(Client(patient).Sample(tiny::SampleRows(10, "heun:1"), Soon()).ok());
   waiting.join();
+}
+
+TEST_F(Errors, PredictedWorkIsBounded) {
+  StartDaemon({"--pending_macs_max=3e7", "--solvers=1"});
+  ExpectStatus(client_->Sample(tiny::SampleRows(500, kLong), Soon()).status(),
+               StatusCode::kInvalidArgument, "pending_macs_max = 3e+07; send fewer rows");
+  std::thread pending([&] {  // ends as it likes, later than the next request
+    (void)client_->Sample(tiny::SampleRows(90, kLong), Deadline::In(seconds(3)));
+  });
+  std::this_thread::sleep_for(milliseconds(300));
+  ExpectStatus(client_->Sample(tiny::SampleRows(10, kLong), Soon()).status(),
+               StatusCode::kResourceExhausted, "too much work is pending");
+  EXPECT_TRUE(client_->Sample(tiny::SampleRows(1, "heun:1"), Soon()).ok());
+  pending.join();
+}
+
+TEST_F(Errors, ALongSolveGivesWay) {
+  StartDaemon({"--solvers=1"});
+  std::atomic<bool> longer_ended = false;
+  std::thread longer([&] {
+    const auto reply = client_->Sample(tiny::SampleRows(64, kLong), Soon());
+    longer_ended = true;
+    EXPECT_TRUE(reply.ok()) << reply.status();
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client_->Sample(tiny::SampleRows(1, "heun:1"), Soon()).ok());
+  }
+  EXPECT_FALSE(longer_ended);
+  longer.join();
 }
 
 TEST_F(Errors, DeadlineExceededAndCancelled) {

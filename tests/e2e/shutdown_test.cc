@@ -17,6 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// What needs half a second on an idle machine, and many seconds where it is done wrongly.
+constexpr seconds kPromptly{3};
+
 Deadline Soon() { return Deadline::In(kSoon); }
 
 class Shutdown : public testing::Test {
@@ -112,8 +115,7 @@ TEST_F(Shutdown, IdleConnectionsDoNotHoldItUp) {
   const auto begin = std::chrono::steady_clock::now();
   daemon_->Signal(SIGTERM);
   EXPECT_EQ(daemon_->WaitForExit(), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin,
-            milliseconds(1500));  // 0.3 s where it is idle
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
   watch.join();
 }
 
@@ -133,7 +135,7 @@ TEST_F(Shutdown, ACandidateThatIsBeingExaminedIsAnsweredAndForgotten) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("nothing was changed"));
   EXPECT_EQ(daemon_->WaitForExit(), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
   EXPECT_EQ(ListGenerations(folder), std::vector<int64_t>{1});
   EXPECT_EQ(*ReadActive(folder), 1);
 }
@@ -147,7 +149,7 @@ TEST(ShutdownWhileLoading, EndsAtTheNextStep) {
   const auto begin = std::chrono::steady_clock::now();
   (*daemon)->Signal(SIGTERM);
   EXPECT_EQ((*daemon)->WaitForExit(), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
   EXPECT_THAT((*daemon)->Log(), testing::Not(testing::HasSubstr("event=ready")));
 }
 
@@ -162,7 +164,7 @@ TEST_F(Shutdown, ASecondSignalEndsItAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
   daemon_->Signal(SIGTERM);
   EXPECT_EQ(daemon_->WaitForExit(), 128 + SIGTERM);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
   busy.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }

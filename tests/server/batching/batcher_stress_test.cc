@@ -61,11 +61,12 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
     work.bytes = rows;
     work.macs = rows;
     const bool hurried = random() % 5 == 0;
-    work.deadline = Clock::Real().Now() + (hurried ? std::chrono::microseconds(random() % 3000)
-                                                   : std::chrono::seconds(600));
+    work.patience.deadline =
+        Clock::Real().Now() +
+        (hurried ? std::chrono::microseconds(random() % 3000) : std::chrono::seconds(600));
     if (random() % 5 == 0) {
       auto looks = std::make_shared<std::atomic<int>>(static_cast<int>(random() % 6));
-      work.cancelled = [looks] { return looks->fetch_sub(1) <= 0; };
+      work.patience.cancelled = [looks] { return looks->fetch_sub(1) <= 0; };
     }
     batcher.Submit(std::move(work), [&tally, rows, first_row](absl::StatusOr<WorkResult> result) {
       tally.Count(result, rows, first_row);

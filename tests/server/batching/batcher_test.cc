@@ -36,7 +36,7 @@ class BatcherTest : public testing::Test {
                  .plan = FixedPlan{.method = {Method::kEuler}, .steps = steps},
                  .entry = Entry::kNoise};
     work.segment = {.rows = rows, .data = {}, .seed = 1, .first_row = first_row};
-    work.deadline = clock_.Now() + seconds(60);
+    work.patience.deadline = clock_.Now() + seconds(60);
     work.bytes = rows * 4;
     return work;
   }
@@ -135,10 +135,10 @@ TEST_F(BatcherTest, QueueLimitsShedAtOnce) {
 TEST_F(BatcherTest, DeadOnArrivalIsRefusedAtOnce) {
   Start({});
   Work late = MakeWork(1);
-  late.deadline = clock_.Now();
+  late.patience.deadline = clock_.Now();
   EXPECT_EQ(Submit(std::move(late)).get().status().code(), absl::StatusCode::kDeadlineExceeded);
   Work cancelled = MakeWork(1);
-  cancelled.cancelled = [] { return true; };
+  cancelled.patience.cancelled = [] { return true; };
   EXPECT_EQ(Submit(std::move(cancelled)).get().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Submit(MakeWork(0)).get().status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(control_->batches().empty());
@@ -147,10 +147,10 @@ TEST_F(BatcherTest, DeadOnArrivalIsRefusedAtOnce) {
 TEST_F(BatcherTest, DeadInTheQueueIsNotSolved) {
   Start({.batch_rows_max = 8, .queue_delay_max = milliseconds(10)});
   Work late = MakeWork(2, 1, 50);
-  late.deadline = clock_.Now() + milliseconds(5);
+  late.patience.deadline = clock_.Now() + milliseconds(5);
   auto flag = std::make_shared<std::atomic<bool>>(false);
   Work cancelled = MakeWork(2, 1, 60);
-  cancelled.cancelled = [flag] { return flag->load(); };
+  cancelled.patience.cancelled = [flag] { return flag->load(); };
   Answer a = Submit(std::move(late));
   Answer b = Submit(std::move(cancelled));
   Answer c = Submit(MakeWork(1, 1, 70));
@@ -166,7 +166,7 @@ TEST_F(BatcherTest, ExpiredInARunningBatchLeavesTheOthersAlone) {
   Start({.batch_rows_max = 2, .queue_delay_max = seconds(1), .advance_steps = 1});
   control_->CloseGate();
   Work late = MakeWork(1, 3, 10);
-  late.deadline = clock_.Now() + milliseconds(5);
+  late.patience.deadline = clock_.Now() + milliseconds(5);
   Answer a = Submit(std::move(late));
   Answer b = Submit(MakeWork(1, 3, 20));
   control_->WaitForBatches(1);
@@ -183,8 +183,8 @@ TEST_F(BatcherTest, BatchStopsWhenNobodyWaitsForIt) {
   control_->CloseGate();
   auto flag = std::make_shared<std::atomic<bool>>(false);
   Work a_work = MakeWork(1, 1000, 10), b_work = MakeWork(1, 1000, 20);
-  a_work.cancelled = [flag] { return flag->load(); };
-  b_work.deadline = clock_.Now() + milliseconds(5);
+  a_work.patience.cancelled = [flag] { return flag->load(); };
+  b_work.patience.deadline = clock_.Now() + milliseconds(5);
   Answer a = Submit(std::move(a_work));
   Answer b = Submit(std::move(b_work));
   control_->WaitForBatches(1);
@@ -294,7 +294,7 @@ TEST_F(BatcherTest, ABatchThatGaveWayIsAnsweredWhenNobodyWaitsForIt) {
          .turn_max = milliseconds(0)});
   control_->CloseGate();
   Work work = MakeWork(1, 1000);
-  work.deadline = clock_.Now() + milliseconds(500);
+  work.patience.deadline = clock_.Now() + milliseconds(500);
   Answer late = Submit(std::move(work));
   control_->WaitForBatches(1);
   Answer other = Submit(MakeWork(1, 1, 5));
