@@ -1,6 +1,7 @@
 // hyperserve-client and the Python script as their users call them: numbers, exit codes, words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -136,7 +137,7 @@ TEST_F(Commands, SampleDrawsAPictureOrSaysWhatIsMissing) {
   EXPECT_THAT(unwritable.err, HasSubstr("/nowhere/points.png: cannot be written"));
   EXPECT_EQ(unwritable.out, "");
   words.back() = "--out=" + File("points.png");
-  if (std::string(GNUPLOT).empty()) GTEST_SKIP() << "gnuplot is not installed";
+  if (access(GNUPLOT, X_OK) != 0) GTEST_SKIP() << "gnuplot is not installed";
   const Finished drawn = RunToEnd(words);
   EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
   EXPECT_EQ(ReadFile(File("points.png"), 16 << 20).value_or("").substr(1, 3), "PNG");
@@ -271,6 +272,7 @@ TEST_F(Commands, BenchCountsEveryRequest) {
 }
 
 TEST_F(Commands, PythonOnGeneratedStubs) {
+  if (RunToEnd({PYTHON, "-c", "import grpc"}).exit_code != 0) GTEST_SKIP() << "no python3-grpcio";
   const Finished script = RunToEnd({PYTHON, "-B", PYTHON_SCRIPT, "--address=" + daemon_->address(),
                                     "--classifier=tiny_classifier", "--images=" + File("images"),
                                     "--flow=tiny_flow", "--plan=default", "--rows=6", "--seed=42"},

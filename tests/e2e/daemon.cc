@@ -35,7 +35,7 @@ std::string FreeAddress() {
 }  // namespace
 
 void Daemon::Launch(const std::string& repository, const std::vector<std::string>& flags) {
-  std::vector<std::string> words = {HYPERSERVE_BINARY, "--models=" + repository, "--device=cpu",
+  std::vector<std::string> words = {HYPERSERVE_BINARY, "--models=" + repository,
                                     "--ports_file=" + folder_.path() + "/ports.json"};
   words.insert(words.end(), flags.begin(), flags.end());
   process_ = std::make_unique<Process>(words, folder_.path() + "/out", folder_.path() + "/log");

@@ -20,8 +20,7 @@ FLAG = re.compile(r"--(\w+)")
 @functools.cache
 def flags_of(*command):
     """The flags that a program, or one command of it, knows by its own help."""
-    asked = "--helpfull" if len(command) == 1 else "--help"
-    out = subprocess.run([pathlib.Path(os.environ["BIN_DIR"]) / command[0], *command[1:], asked], capture_output=True,
+    out = subprocess.run([pathlib.Path(os.environ["BIN_DIR"]) / command[0], *command[1:], "--help"], capture_output=True,
                          text=True)
     return set(re.findall(r"^\s+--(\w+)\s", out.stdout, re.M))
 

@@ -102,7 +102,8 @@ TEST(InputSourceTest, FlowsStartFromNoiseOrFromData) {
   EXPECT_EQ(std::vector<float>(rows.rows.as<float>().begin(), rows.rows.as<float>().end()), drawn);
   EXPECT_EQ(rows.entry, Entry::kState);
   double squares = 0;
-  for (const float value : noise->Training(0, 5000).rows.as<float>()) squares += value * value;
+  const SolveInputs many = noise->Training(0, 5000);
+  for (const float value : many.rows.as<float>()) squares += value * value;
   EXPECT_NEAR(squares / 10000, 1.0, 0.07);
   EXPECT_NE(noise->Training(0, 8).rows.bytes, noise->Validation(8)->rows.bytes);
   EXPECT_NE(noise->HeldOut(8)->rows.bytes, noise->Validation(8)->rows.bytes);
