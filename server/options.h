@@ -38,7 +38,7 @@ namespace hyperserve {
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
     "of inputs and outputs waiting in all queues; bounds the memory of a burst")                  \
   X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
-    "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "   \
+    "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "        \
     "solver on a CPU, 1e15 on a GPU")                                                             \
   X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
     "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \

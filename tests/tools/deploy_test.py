@@ -22,7 +22,7 @@ def flags_of(*command):
     """The flags that a program, or one command of it, knows by its own help."""
     out = subprocess.run([pathlib.Path(os.environ["BIN_DIR"]) / command[0], *command[1:], "--help"], capture_output=True,
                          text=True)
-    return set(re.findall(r"^\s+--(\w+)\s", out.stdout, re.M))
+    return set(re.findall(r"^\s+--(\w+)\b", out.stdout, re.M))
 
 
 def compose():
