@@ -1,7 +1,14 @@
 #include "server/metrics/http_server.h"
 
 #include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -11,11 +18,109 @@ namespace hyperserve {
 namespace {
 
 constexpr int kMethodNotAllowed = 405;
+constexpr size_t kThreads = 8;  // more than the slow clients that one meets
+// For a whole request to arrive, and for its answer to leave. The library's own limits are for each
+// read, so a client that drips would hold a thread for ever.
+constexpr std::chrono::seconds kArrivalLimit{2}, kDepartureLimit{2};
+constexpr std::chrono::milliseconds kEndingPoll{50};
+constexpr size_t kRequestBytesMax = 64 << 10;
+constexpr size_t kPayloadBytesMax = 16 << 10;
+
+// One connection with one request, bounded in time and bytes.
+class BoundedStream : public httplib::Stream {
+ public:
+  BoundedStream(socket_t socket, const std::atomic<bool>& ending)
+      : socket_(socket), ending_(ending) {}
+  ~BoundedStream() override {
+    shutdown(socket_, SHUT_RDWR);
+    close(socket_);
+  }
+
+  bool is_readable() const override { return Await(POLLIN); }
+  bool is_writable() const override { return Await(POLLOUT); }
+
+  ssize_t read(char* bytes, size_t size) override {
+    const size_t room = std::min(size, bytes_left_);
+    if (room == 0) return -1;
+    ssize_t done = -1;
+    do {
+      done = recv(socket_, bytes, room, MSG_DONTWAIT);
+    } while (done < 0 && Again(POLLIN));
+    if (done > 0) bytes_left_ -= static_cast<size_t>(done);
+    return done;
+  }
+
+  ssize_t write(const char* bytes, size_t size) override {
+    if (!std::exchange(departing_, true)) limit_ = Clock::now() + kDepartureLimit;
+    for (size_t sent = 0; sent < size;) {
+      const ssize_t done = send(socket_, bytes + sent, size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (done >= 0) {
+        sent += static_cast<size_t>(done);
+      } else if (!Again(POLLOUT)) {
+        return -1;
+      }
+    }
+    return static_cast<ssize_t>(size);
+  }
+
+  // Nothing here asks who calls.
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // After a call that failed: whether to try once more.
+  bool Again(short events) const {
+    return errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && Await(events));
+  }
+
+  bool Await(short events) const {
+    while (!ending_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit_ - Clock::now());
+      if (left.count() <= 0) return false;
+      pollfd ready{.fd = socket_, .events = events, .revents = 0};
+      const int found = poll(&ready, 1, static_cast<int>(std::min(left, kEndingPoll).count()));
+      if (found > 0) return true;
+      if (found < 0 && errno != EINTR) return false;
+    }
+    return false;
+  }
+
+  const socket_t socket_;
+  const std::atomic<bool>& ending_;
+  size_t bytes_left_ = kRequestBytesMax;
+  bool departing_ = false;
+  Clock::time_point limit_ = Clock::now() + kArrivalLimit;
+};
+
+class BoundedServer : public httplib::Server {
+ public:
+  std::atomic<bool> ending = false;  // connections wait no longer
+
+  // The library queues five, and the kernel tries the sixth again after a second.
+  void QueueMoreConnections() { ::listen(svr_sock_, SOMAXCONN); }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    BoundedStream stream(socket, ending);
+    bool closed = false;
+    // A scraper that kept its connection would hold a thread.
+    return process_request(stream, /*close_connection=*/true, closed, nullptr);
+  }
+};
+
+// As the resolver wants it: an IPv6 address stands in brackets only beside a port.
+std::string WithoutBrackets(const std::string& host) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
 
 }  // namespace
 
 struct HttpServer::Contents {
-  httplib::Server server;
+  BoundedServer server;
   std::thread thread;
   int port = 0;
 };
@@ -23,9 +128,9 @@ struct HttpServer::Contents {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
                                                               const Handlers& handlers) {
   auto contents = std::make_unique<Contents>();
-  httplib::Server& server = contents->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(2); };
-  server.set_keep_alive_max_count(1);  // a scraper that keeps its connection would hold a thread
+  BoundedServer& server = contents->server;
+  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server.set_payload_max_length(kPayloadBytesMax);
   // The library's default shares a port that another daemon already has.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -47,12 +152,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
     });
   }
   contents->port = port;
-  const bool bound = port == 0 ? (contents->port = server.bind_to_any_port(host)) > 0
-                               : server.bind_to_port(host, port);
+  const std::string bare_host = WithoutBrackets(host);
+  const bool bound = port == 0 ? (contents->port = server.bind_to_any_port(bare_host)) > 0
+                               : server.bind_to_port(bare_host, port);
   if (!bound) {
     return absl::UnavailableError(absl::StrCat("cannot listen on http address ", host, ":", port,
                                                ": the port is taken or the address is not ours"));
   }
+  server.QueueMoreConnections();
   contents->thread = std::thread([&server] { server.listen_after_bind(); });
   // stop() does nothing before the loop runs, so the destructor could wait for ever.
   while (!server.is_running()) std::this_thread::yield();
@@ -62,6 +169,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
 HttpServer::HttpServer(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
 
 HttpServer::~HttpServer() {
+  contents_->server.ending = true;
   contents_->server.stop();
   contents_->thread.join();
 }
