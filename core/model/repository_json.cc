@@ -1,6 +1,8 @@
 // The JSON files of a repository: MANIFEST.json, VERDICTS.json, calibration.json.
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -59,11 +61,17 @@ absl::Status CheckCalibration(const Calibration& calibration) {
       return absl::InvalidArgumentError(
           absl::StrCat("plan '", plan.plan, "' is spelled '", PrintPlan(parsed), "'"));
     }
-    for (const double value : {plan.error_mean, plan.error_max, plan.agreement, plan.nfe,
-                               plan.correction_evaluations, plan.macs, plan.seconds_per_row}) {
-      if (value < 0.0) {
+    for (const auto& [name, value] : {std::pair("error_mean", plan.error_mean),
+                                      {"error_max", plan.error_max},
+                                      {"agreement", plan.agreement},
+                                      {"nfe", plan.nfe},
+                                      {"correction_evaluations", plan.correction_evaluations},
+                                      {"macs", plan.macs},
+                                      {"seconds_per_row", plan.seconds_per_row}}) {
+      if (!std::isfinite(value) || value < 0.0) {
         return absl::InvalidArgumentError(
-            absl::StrCat("plan '", plan.plan, "': ", value, " is negative"));
+            absl::StrCat("plan '", plan.plan, "': ", name, " is ", value,
+                         ", which is not a finite number of at least 0"));
       }
     }
   }

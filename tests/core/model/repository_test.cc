@@ -292,5 +292,23 @@ TEST(CalibrationTest, RefusesWhatIsNotOne) {
   }
 }
 
+TEST(CalibrationTest, TakesFiniteNumbersFromZeroOnly) {
+  for (const char* field : {"error_mean", "error_max", "agreement", "nfe", "correction_evaluations",
+                            "macs", "seconds_per_row"}) {
+    const auto parse = [&](const char* value) {
+      return ParseCalibration(absl::StrCat(R"({"format": 1, "plans": [{"plan": "euler:1", ")",
+                                           field, "\": ", value, "}]}"))
+          .status();
+    };
+    EXPECT_TRUE(parse("0").ok()) << field;
+    for (const char* value : {"\"NaN\"", "\"Infinity\"", "\"-Infinity\"", "-1"}) {
+      const absl::Status status = parse(value);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << " " << value;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat("plan 'euler:1': ", field, " is ")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hyperserve
