@@ -58,7 +58,9 @@ bool Connection::Connect(Deadline deadline) const {
 absl::Status Connection::Call(const RetryPolicy& policy, Deadline deadline,
                               const std::string& request_id,
                               const std::function<Attempt(grpc::ClientContext&)>& attempt) const {
-  for (int attempts = 1;; ++attempts) {
+  int attempts = 0;
+  absl::StatusCode last_code = absl::StatusCode::kOk;
+  while (true) {
     Attempt made;
     FailedAttempt failed;
     if (TimeLeft(deadline).count() <= 0) {
@@ -78,8 +80,9 @@ absl::Status Connection::Call(const RetryPolicy& policy, Deadline deadline,
       failed.repeatable = made.resumable;
       failed.pushback = PushbackOf(context);
     }
-    if (made.progressed) attempts = 1;
     failed.code = static_cast<absl::StatusCode>(made.status.error_code());
+    attempts = made.progressed || failed.code != last_code ? 1 : attempts + 1;
+    last_code = failed.code;
     failed.attempts = attempts;
     const auto delay = DecideRetry(policy, failed, TimeLeft(deadline), Jitter());
     if (!delay) {

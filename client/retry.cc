@@ -6,19 +6,33 @@
 
 namespace hyperserve {
 
-std::optional<std::chrono::milliseconds> DecideRetry(const RetryPolicy& policy,
-                                                     const FailedAttempt& failed,
-                                                     std::chrono::milliseconds time_left,
-                                                     double jitter) {
-  if (failed.attempts >= policy.attempts_max) return std::nullopt;
-  std::chrono::milliseconds delay{0};
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds Scaled(milliseconds delay, double factor) {
+  return milliseconds(static_cast<int64_t>(static_cast<double>(delay.count()) * factor));
+}
+
+// The longest wait after so many attempts that began with `first`, which may pass delay_max itself.
+milliseconds Grown(const RetryPolicy& policy, milliseconds first, int attempts) {
+  const int doublings = std::min(attempts - 1, 20);
+  return std::max(first, std::min(first * (int64_t{1} << doublings), policy.delay_max));
+}
+
+}  // namespace
+
+std::optional<milliseconds> DecideRetry(const RetryPolicy& policy, const FailedAttempt& failed,
+                                        milliseconds time_left, double jitter) {
+  milliseconds delay{0};
   if (failed.code == absl::StatusCode::kUnavailable && failed.repeatable) {
-    const int doublings = std::min(failed.attempts - 1, 20);
-    const auto longest = std::min(policy.delay_first * (int64_t{1} << doublings), policy.delay_max);
-    delay = std::chrono::milliseconds(static_cast<int64_t>(longest.count() * (0.5 + jitter / 2)));
+    if (failed.attempts >= policy.attempts_max) return std::nullopt;
+    delay = Scaled(Grown(policy, policy.delay_first, failed.attempts), 0.5 + jitter / 2);
   } else if (failed.code == absl::StatusCode::kResourceExhausted && failed.pushback) {
-    delay = *failed.pushback +
-            std::chrono::milliseconds(static_cast<int64_t>(failed.pushback->count() * jitter / 2));
+    if (failed.attempts >= policy.attempts_max_full) return std::nullopt;
+    // A pushback of 0 must grow as well: a full server is not to be asked without a pause.
+    const milliseconds first = std::max(*failed.pushback, milliseconds(1));
+    delay = Scaled(Grown(policy, first, failed.attempts), 1 + jitter / 2);
   } else {
     return std::nullopt;
   }

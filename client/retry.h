@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -15,21 +16,27 @@
 namespace hyperserve {
 
 struct RetryPolicy {
-  int attempts_max = 5;                       // the first one counted; 1: never again
+  // Attempts that end in the same code, the first one counted; 1: never again.
+  int attempts_max = 5;                       // where there is no connection
+  int attempts_max_full = 5;                  // where the server is full
   std::chrono::milliseconds delay_first{50};  // doubled for each further attempt
   std::chrono::milliseconds delay_max{1000};
 };
+
+// The server says itself that it will have room: only the deadline ends the waiting for it.
+inline constexpr int kUntilTheDeadline = std::numeric_limits<int>::max();
 
 struct FailedAttempt {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   bool repeatable = false;  // nothing was sent, or only what has not arrived would be asked for
   std::optional<std::chrono::milliseconds> pushback;  // of the trailing metadata
-  int attempts = 1;                                   // made so far without progress
+  int attempts = 1;  // made so far that ended in `code`, without progress between them
 };
 
 // How long to wait before the next attempt; nullopt: give up and report the failure as it is. Never
-// longer than `time_left`, which is what the deadline leaves. `jitter` in [0, 1) spreads clients
-// that failed together: own delays are scaled by 1/2 + jitter/2, a pushback is kept or lengthened.
+// longer than `time_left`, which is what the deadline leaves. Waits grow from the policy's
+// delay_first, or from the server's pushback, to delay_max. `jitter` in [0, 1) spreads clients that
+// failed together: own delays are scaled by 1/2 + jitter/2, a pushback is never shortened.
 std::optional<std::chrono::milliseconds> DecideRetry(const RetryPolicy& policy,
                                                      const FailedAttempt& failed,
                                                      std::chrono::milliseconds time_left,

@@ -39,7 +39,8 @@ absl::Status CheckNoInput() {
 
 ClientOptions ClientOptionsFromFlags() {
   return {.address = absl::GetFlag(FLAGS_address),
-          .admin_address = absl::GetFlag(FLAGS_admin_address)};
+          .admin_address = absl::GetFlag(FLAGS_admin_address),
+          .retry = {.attempts_max_full = kUntilTheDeadline}};
 }
 
 Deadline DeadlineFromFlags() {

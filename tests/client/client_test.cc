@@ -58,10 +58,27 @@ TEST(Client, ComesBackWhenTheServerSays) {
   Client client(daemon.options());
   const auto begin = steady_clock::now();
   ASSERT_TRUE(client.Classify(Request(), Deadline::In(kAmple)).ok());
-  EXPECT_GE(steady_clock::now() - begin, milliseconds(60)) << "two pushbacks of 30 ms";
+  EXPECT_GE(steady_clock::now() - begin, milliseconds(90)) << "a pushback of 30 ms, then twice it";
   const auto requests = daemon.classified();
   ASSERT_EQ(requests.size(), 3u);
   EXPECT_EQ(requests[0].options().request_id(), requests[2].options().request_id());
+}
+
+TEST(Client, WaitsForRoomAsLongAsItIsTold) {
+  FakeDaemon daemon;
+  daemon.on_classify = [](int attempt, grpc::ServerContext& context, v1::ClassifyReply&) {
+    if (attempt == 12) return grpc::Status::OK;
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", "1");
+    return Exhausted();
+  };
+  ClientOptions options = daemon.options();
+  options.retry.delay_max = milliseconds(5);
+  EXPECT_EQ(Client(options).Classify(Request(), Deadline::In(kAmple)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(daemon.classified().size(), 5u);
+  options.retry.attempts_max_full = kUntilTheDeadline;
+  EXPECT_TRUE(Client(options).Classify(Request(), Deadline::In(kAmple)).ok());
+  EXPECT_EQ(daemon.classified().size(), 12u);
 }
 
 TEST(Client, GivesUpWithoutPushbackAndNamesTheRequest) {

@@ -1,14 +1,20 @@
 #include "client/retry.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <vector>
 
 namespace hyperserve {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::ElementsAre;
 
-constexpr RetryPolicy kPolicy{
-    .attempts_max = 4, .delay_first = milliseconds(100), .delay_max = milliseconds(250)};
+constexpr RetryPolicy kPolicy{.attempts_max = 4,
+                              .attempts_max_full = 6,
+                              .delay_first = milliseconds(100),
+                              .delay_max = milliseconds(250)};
 constexpr milliseconds kLong{60000};
 constexpr double kFullDelay = 1.0;  // own delays unscaled
 
@@ -35,8 +41,37 @@ TEST(DecideRetry, ResourceExhaustedOnlyWithPushback) {
   EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(40));
   EXPECT_EQ(Decide(failed, kLong, 0.5), milliseconds(50))
       << "lengthened by jitter, never shortened";
-  failed.pushback = milliseconds(0);
-  EXPECT_EQ(Decide(failed), milliseconds(0));
+}
+
+TEST(DecideRetry, PushbacksGrowUpToTheLimitAndAttemptsEnd) {
+  FailedAttempt failed{.code = absl::StatusCode::kResourceExhausted, .pushback = milliseconds(50)};
+  std::vector<milliseconds> waits;
+  for (failed.attempts = 1; const auto wait = Decide(failed, kLong, 0.0); ++failed.attempts) {
+    waits.push_back(*wait);
+  }
+  EXPECT_THAT(waits, ElementsAre(milliseconds(50), milliseconds(100), milliseconds(200),
+                                 milliseconds(250), milliseconds(250)));
+  failed = {.code = failed.code, .pushback = milliseconds(900), .attempts = 3};
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(900)) << "what the server says is the least";
+}
+
+TEST(DecideRetry, APushbackOfNothingGrowsAsWell) {
+  FailedAttempt failed{.code = absl::StatusCode::kResourceExhausted, .pushback = milliseconds(0)};
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(1));
+  failed.attempts = 5;
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(16));
+}
+
+TEST(DecideRetry, OnlyTheDeadlineEndsWaitingWhereThatIsWanted) {
+  const RetryPolicy policy{.attempts_max_full = kUntilTheDeadline};
+  FailedAttempt failed{.code = absl::StatusCode::kResourceExhausted,
+                       .pushback = milliseconds(50),
+                       .attempts = 1000000};
+  EXPECT_EQ(DecideRetry(policy, failed, kLong, 0.0), milliseconds(1000));
+  EXPECT_EQ(DecideRetry(policy, failed, milliseconds(1000), 0.0), std::nullopt);
+  failed = {.code = absl::StatusCode::kUnavailable, .repeatable = true, .attempts = 5};
+  EXPECT_EQ(DecideRetry(policy, failed, kLong, 0.0), std::nullopt)
+      << "that nobody is there is said soon";
 }
 
 TEST(DecideRetry, NoOtherCodeEver) {
