@@ -107,6 +107,7 @@ struct Daemon::Parts {
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status TellPorts() const;
+  bool FinishCalls() const;
   void Close();
   void OnEvent(const Registry::Event& event);
   void OnBatch(const BatchReport& report);
@@ -240,6 +241,18 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
+// Waits for the calls that were let in, streams to their last chunk; false where the limit came
+// first.
+bool Daemon::Parts::FinishCalls() const {
+  const Clock::TimePoint limit =
+      Clock::Real().Now() +
+      std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1000));
+  while (environment.solving_calls > 0 && Clock::Real().Now() < limit) {
+    std::this_thread::sleep_for(kClosePoll);
+  }
+  return environment.solving_calls == 0;
+}
+
 // No call waits for its answer any more. gRPC's own grace would last its full length beside every
 // connection that is merely open, so the calls are counted here and gRPC gets none.
 void Daemon::Parts::Close() {
@@ -277,8 +290,8 @@ void Daemon::Shutdown() {
   }
   if (parts.environment.registry()) {  // else it never took a call
     spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
-    const bool all = parts.batcher->Drain(
-        std::chrono::milliseconds(static_cast<int64_t>(parts.options.drain_seconds * 1000)));
+    const bool all = parts.FinishCalls();
+    parts.batcher->Drain(std::chrono::milliseconds(0));
     spdlog::info("event=drained all_finished={}", all);
     std::this_thread::sleep_for(kFarewell);
   }

@@ -36,7 +36,7 @@ namespace hyperserve {
   X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
     "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
-    "of inputs and outputs waiting in all queues; bounds the memory of a burst")                  \
+    "of inputs and outputs of all that is not answered yet; bounds the memory of a burst")        \
   X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
     "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "        \
     "solver on a CPU, 1e15 on a GPU")                                                             \

@@ -41,7 +41,7 @@ absl::Status DecideAdmission(const Batcher::Depth& depth, const Arrival& arrival
   }
   if (depth.bytes + arrival.bytes > options.queue_bytes_max) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "the queues are full: ", depth.bytes, " bytes wait, ", arrival.bytes,
+        "too much is pending: ", depth.bytes, " bytes of inputs and outputs, ", arrival.bytes,
         " more would pass queue_bytes_max = ", options.queue_bytes_max, "; try again"));
   }
   if (depth.macs + arrival.macs > options.pending_macs_max) {

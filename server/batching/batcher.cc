@@ -18,6 +18,9 @@
 namespace hyperserve {
 namespace {
 
+// How late a deadline or a cancellation is noticed in a queue, beside what a turn takes.
+constexpr std::chrono::milliseconds kSweepEvery{50};
+
 bool SameQueue(const BatchSpec& a, Dtype a_dtype, const BatchSpec& b, Dtype b_dtype) {
   return a_dtype == b_dtype && a.model == b.model && a.correction == b.correction &&
          a.plan == b.plan && a.tier == b.tier && a.entry == b.entry && a.direction == b.direction &&
@@ -53,7 +56,7 @@ class Batcher::Impl {
  private:
   // What a solver does next: a turn of a batch that gave way, or of a new one.
   struct Turn {
-    Queue* queue = nullptr;
+    Queue* queue = nullptr;         // null: no batch, only the dead
     std::unique_ptr<BatchRun> run;  // null: a new batch of `pieces`
     std::vector<Piece> pieces;
     std::vector<Piece> dead;  // nobody waits for these any more
@@ -62,9 +65,14 @@ class Batcher::Impl {
   void SolverLoop(std::unique_ptr<Engine> engine);
   std::optional<Turn> NextTurn();
   Turn TakeFrom(Queue& queue);
+  // Takes out of the queues what nobody waits for any more; at most every kSweepEvery.
+  std::vector<Piece> Sweep();
+  void CountGone(Queue& queue, const Piece& piece);  // from among those that wait
+  void DropIdleQueues();
   // A run of the turn's pieces, on an engine that no batch holds. Null where there is none to be
   // had: the pieces are answered then.
   std::unique_ptr<BatchRun> StartRun(Turn& turn);
+  void GiveBack(std::unique_ptr<Engine> engine);
   // After a turn of a batch: over (null), or to be continued.
   void EndTurn(Queue* queue, std::unique_ptr<BatchRun> unfinished);
   absl::Status Admit(const std::shared_ptr<PendingRequest>& request);
@@ -87,6 +95,7 @@ class Batcher::Impl {
   Intake intake_ = Intake::kOpen;
   bool stopping_ = false;
   uint64_t turn_ = 0;
+  Clock::TimePoint next_sweep_;
 };
 
 absl::Status Batcher::Impl::StartThreads() {
@@ -134,10 +143,7 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
     queue->last_turn = turn_;
   }
   for (int64_t i = 0; i < request->piece_count(); ++i) {
-    queue->waiting.push_back({.request = request,
-                              .index = i,
-                              .segment = request->PieceSegment(i),
-                              .bytes = request->PieceBytes(i)});
+    queue->waiting.push_back({.request = request, .index = i, .segment = request->PieceSegment(i)});
   }
   queue->rows += work.segment.rows;
   depth_.rows += work.segment.rows;
@@ -168,7 +174,10 @@ void Batcher::Impl::Finish(const std::shared_ptr<PendingRequest>& request,
                            absl::StatusOr<WorkResult> result) {
   if (!request->Finish(std::move(result))) return;
   const std::lock_guard lock(mutex_);
-  if (live_.erase(request) > 0) depth_.macs -= request->work().macs;
+  if (live_.erase(request) > 0) {
+    depth_.bytes -= request->work().bytes;
+    depth_.macs -= request->work().macs;
+  }
   if (live_.empty()) live_changed_.notify_all();
 }
 
@@ -192,19 +201,49 @@ Batcher::Impl::Turn Batcher::Impl::TakeFrom(Queue& queue) {
     queue.waiting.pop_front();
   }
   for (const std::vector<Piece>* gone : {&taken.pieces, &taken.dead}) {
-    for (const Piece& piece : *gone) {
-      queue.rows -= piece.segment.rows;
-      depth_.rows -= piece.segment.rows;
-      depth_.bytes -= piece.bytes;
-      if (piece.index + 1 == piece.request->piece_count()) --depth_.requests;
-    }
+    for (const Piece& piece : *gone) CountGone(queue, piece);
   }
   return taken;
+}
+
+void Batcher::Impl::CountGone(Queue& queue, const Piece& piece) {
+  queue.rows -= piece.segment.rows;
+  depth_.rows -= piece.segment.rows;
+  if (piece.index + 1 == piece.request->piece_count()) --depth_.requests;
+}
+
+std::vector<Piece> Batcher::Impl::Sweep() {
+  std::vector<Piece> dead;
+  const Clock::TimePoint now = clock_->Now();
+  if (now < next_sweep_) return dead;
+  next_sweep_ = now + kSweepEvery;
+  for (Queue& queue : queues_) {
+    const auto gone =
+        std::stable_partition(queue.waiting.begin(), queue.waiting.end(),
+                              [&](const Piece& piece) { return piece.request->Death(now).ok(); });
+    for (auto piece = gone; piece != queue.waiting.end(); ++piece) {
+      CountGone(queue, *piece);
+      dead.push_back(std::move(*piece));
+    }
+    queue.waiting.erase(gone, queue.waiting.end());
+  }
+  DropIdleQueues();
+  return dead;
+}
+
+void Batcher::Impl::DropIdleQueues() {
+  queues_.remove_if(
+      [](const Queue& queue) { return queue.under_way == 0 && queue.waiting.empty(); });
+  depth_.queues = static_cast<int64_t>(queues_.size());
 }
 
 std::optional<Batcher::Impl::Turn> Batcher::Impl::NextTurn() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (std::vector<Piece> dead = Sweep(); !dead.empty()) {
+      work_changed_.notify_one();  // somebody must see to what is left
+      return Turn{.dead = std::move(dead)};
+    }
     std::vector<QueueSnapshot> snapshots;
     std::vector<Queue*> queues;
     for (Queue& queue : queues_) {
@@ -228,7 +267,7 @@ std::optional<Batcher::Impl::Turn> Batcher::Impl::NextTurn() {
       return taken;
     }
     if (decision.look_again) {
-      clock_->WaitUntil(lock, work_changed_, *decision.look_again);
+      clock_->WaitUntil(lock, work_changed_, std::min(*decision.look_again, next_sweep_));
     } else {
       work_changed_.wait(lock);
     }
@@ -265,28 +304,30 @@ void Batcher::Impl::EndTurn(Queue* queue, std::unique_ptr<BatchRun> unfinished) 
     queue->gave_way.push_back(std::move(unfinished));
     return;
   }
-  if (--queue->under_way == 0 && queue->waiting.empty()) {
-    queues_.remove_if([&](const Queue& other) { return &other == queue; });
-    depth_.queues = static_cast<int64_t>(queues_.size());
+  --queue->under_way;
+  DropIdleQueues();
+}
+
+void Batcher::Impl::GiveBack(std::unique_ptr<Engine> engine) {
+  const std::lock_guard lock(mutex_);
+  // Those beyond were made for batches that gave way; their memory goes with them.
+  if (static_cast<int>(free_engines_.size()) < options_.solvers) {
+    free_engines_.push_back(std::move(engine));
   }
 }
 
 void Batcher::Impl::SolverLoop(std::unique_ptr<Engine> engine) {
-  const auto give_back = [this](std::unique_ptr<Engine> free) {
-    const std::lock_guard lock(mutex_);
-    free_engines_.push_back(std::move(free));
-  };
-  give_back(std::move(engine));
+  GiveBack(std::move(engine));
   while (std::optional<Turn> turn = NextTurn()) {
     const Clock::TimePoint now = clock_->Now();
     for (const Piece& piece : turn->dead) Finish(piece.request, piece.request->Death(now));
     std::unique_ptr<BatchRun> run = std::move(turn->run);
     if (run == nullptr && !turn->pieces.empty()) run = StartRun(*turn);
     if (run != nullptr && run->TakeTurn()) {
-      give_back(run->TakeEngine());
+      GiveBack(run->TakeEngine());
       run = nullptr;
     }
-    EndTurn(turn->queue, std::move(run));
+    if (turn->queue != nullptr) EndTurn(turn->queue, std::move(run));
   }
 }
 

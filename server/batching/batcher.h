@@ -30,8 +30,8 @@ struct Work {
   Segment segment;
   std::shared_ptr<const void> keep_alive;  // owns what segment.data points to, and the pinned model
   Patience patience;                       // honoured at admission, at dequeue and between launches
-  int64_t bytes = 0;  // of inputs and outputs, counted against the queue's limit
-  int64_t macs = 0;   // predicted for all rows, counted until the request is answered
+  int64_t bytes = 0;  // of inputs and outputs, counted until the request is answered
+  int64_t macs = 0;   // predicted for all rows, counted likewise
   int64_t batch_rows_max = 1LL << 62;  // of a batch of this spec, where fewer than the options say
   // What metrics call this work (bounded sets); the same for all work of equal `spec`.
   std::string model_label, plan_label;
@@ -57,7 +57,7 @@ struct BatcherOptions {
   int64_t batch_rows_max = 256;                     // rows of one batch
   std::chrono::microseconds queue_delay_max{2000};  // how long the oldest row may wait for company
   int64_t queue_rows_max = 16384;                   // rows waiting in all queues
-  int64_t queue_bytes_max = 256 << 20;              // bytes waiting in all queues
+  int64_t queue_bytes_max = 256 << 20;              // bytes of what is not answered yet
   int64_t pending_macs_max = 1LL << 62;             // predicted MACs of what is not answered yet
   int64_t live_queues_max = 64;                     // distinct keys waiting or running
   int solvers = 1;                                  // threads, an engine each
@@ -86,8 +86,8 @@ class Batcher {
   bool Drain(std::chrono::milliseconds limit);
 
   struct Depth {
-    int64_t requests = 0, rows = 0, bytes = 0, queues = 0;  // waiting
-    int64_t macs = 0;                                       // not answered yet
+    int64_t requests = 0, rows = 0, queues = 0;  // waiting
+    int64_t bytes = 0, macs = 0;                 // of requests that are not answered yet
   };
   Depth depth() const;
 

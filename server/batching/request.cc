@@ -30,11 +30,6 @@ Segment PendingRequest::PieceSegment(int64_t piece) const {
   return RowsOf(work_.segment, begin, std::min(piece_rows_, work_.segment.rows - begin));
 }
 
-int64_t PendingRequest::PieceBytes(int64_t piece) const {
-  const int64_t share = work_.bytes / piece_count_;
-  return piece == 0 ? work_.bytes - share * (piece_count_ - 1) : share;
-}
-
 absl::Status PendingRequest::Death(Clock::TimePoint now) const {
   if (finished_.load(std::memory_order_acquire)) return absl::CancelledError("answered already");
   absl::Status left = work_.patience.Left(now);

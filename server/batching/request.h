@@ -22,7 +22,6 @@ class PendingRequest {
   Clock::TimePoint arrival() const { return arrival_; }
   int64_t piece_count() const { return piece_count_; }
   Segment PieceSegment(int64_t piece) const;
-  int64_t PieceBytes(int64_t piece) const;
 
   // Why nobody waits for the answer any more: answered already, deadline passed, cancelled; else
   // OK.
@@ -54,7 +53,6 @@ struct Piece {
   std::shared_ptr<PendingRequest> request;
   int64_t index = 0;
   Segment segment;
-  int64_t bytes = 0;
 };
 
 }  // namespace hyperserve

@@ -176,7 +176,7 @@ inline constexpr std::array<MetricFamily, 27> kFamilies = {{
      MetricType::kGauge,
      "hyperserve_queue_bytes",
      "bytes",
-     "Bytes of inputs and outputs that wait for a batch.",
+     "Bytes of inputs and outputs of the requests that are not answered yet.",
      {},
      {}},
     {Metric::kPendingMacs,

@@ -106,6 +106,7 @@ Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::
 
 Call::~Call() {
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1);
+  if (bound_) --environment_->solving_calls;
   --environment_->calls_in_flight;
 }
 
@@ -135,6 +136,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& 
 
 void Call::Bind(Prepared& prepared) {
   plan_label_ = prepared.plan.label;
+  bound_ = true;
+  ++environment_->solving_calls;
   prepared.work.patience = patience();
 }
 

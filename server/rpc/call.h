@@ -34,7 +34,8 @@ class Call {
   absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
   // Admits, pins the model and names it in metrics.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
-  // Names the plan in metrics, and gives the work the call's deadline and cancellation.
+  // Names the plan in metrics, and gives the work the call's deadline and cancellation. Once; from
+  // then on a shutdown waits for the call.
   void Bind(Prepared& prepared);
 
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
@@ -57,6 +58,7 @@ class Call {
   // Set before the work is submitted.
   std::string model_label_ = "other";
   std::string plan_label_ = "none";
+  bool bound_ = false;
   // Touched by one thread at a time: the one that answers.
   int64_t rows_ = 0;
 };

@@ -41,6 +41,8 @@ class Environment {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
+  // Calls that were let in to solve and have not ended: what a shutdown waits for.
+  std::atomic<int64_t> solving_calls{0};
   // No new calls: UNAVAILABLE.
   std::atomic<bool> draining{false};
   // Calls whose answer has not left yet.

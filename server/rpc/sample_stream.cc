@@ -128,6 +128,10 @@ void SampleStream::Submit(int64_t chunk) {
 void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result) {
   v1::SampleChunk filled;
   const std::lock_guard lock(mutex_);
+  if (absl::IsResourceExhausted(result.status()) && chunk > 0 && status_.ok()) {
+    SubmitLater(chunk);
+    return;
+  }
   --solving_;
   if (!result.ok()) {
     status_.Update(result.status());
@@ -139,6 +143,16 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result) {
       stream_.whole.work.segment.first_row + static_cast<uint64_t>(RowsBefore(chunk));
   FillChunk(reply_, first_row, *std::move(result), &filled);
   solved_.emplace(chunk, std::move(filled));
+}
+
+void SampleStream::SubmitLater(int64_t chunk) {
+  auto alarm = std::make_shared<grpc::Alarm>();
+  grpc::Alarm& pending = *alarm;  // its own callback keeps it until it has fired
+  pending.Set(std::chrono::system_clock::now() + call_.environment().limits.retry_pushback,
+              [self = self_, alarm = std::move(alarm), chunk](bool) mutable {
+                const auto fired = std::move(alarm);
+                self->Submit(chunk);
+              });
 }
 
 void SampleStream::AddToSummary(const WorkResult& part) {

@@ -1,5 +1,6 @@
 // SampleStream: chunks in row order, solved two ahead of the one that is being written and no
-// further, so a client that does not drain costs nothing. One generation for the whole stream.
+// further, so a client that does not drain costs nothing. One generation for the whole stream. A
+// stream is shed (kResourceExhausted) at its first chunk or not at all: later ones wait for room.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -37,7 +38,8 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   Action NextAction();  // under mutex_; claims the action for the caller
   void Submit(int64_t chunk);
   void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result);
-  void GiveUp();  // the deadline has passed
+  void GiveUp();                    // the deadline has passed
+  void SubmitLater(int64_t chunk);  // under mutex_
   void AddToSummary(const WorkResult& part);
   int64_t RowsBefore(int64_t chunk) const;
 

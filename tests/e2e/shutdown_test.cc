@@ -95,6 +95,22 @@ TEST_F(Shutdown, FinishesWhatIsInFlightAndTellsHealth) {
   EXPECT_TRUE(reply.ok()) << reply.status();
 }
 
+TEST_F(Shutdown, FinishesAStreamToItsLastChunk) {
+  Client client(daemon_->client_options());
+  v1::SampleStreamRequest request;
+  *request.mutable_sample() = tiny::SampleRows(4000, "rk4:20");
+  request.set_chunk_rows(50);
+  int64_t rows = 0;
+  const auto summary = client.SampleStream(request, Soon(), [&](const v1::SampleChunk& chunk) {
+    if (rows == 0) daemon_->Signal(SIGTERM);
+    rows += chunk.rows();
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(rows, 4000);
+  EXPECT_EQ(daemon_->WaitForExit(), 0);
+}
+
 // gRPC's clients keep their connections, and do not see while they are idle that the server leaves.
 TEST_F(Shutdown, IdleConnectionsDoNotHoldItUp) {
   Client client(daemon_->client_options());

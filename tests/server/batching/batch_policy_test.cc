@@ -67,7 +67,7 @@ TEST(DecideBatch, ABatchThatGaveWayIsReadyAndTakesItsTurn) {
 TEST(DecideAdmission, EachLimitIsInclusiveAndNamed) {
   const BatcherOptions options{
       .queue_rows_max = 10, .queue_bytes_max = 100, .pending_macs_max = 1000, .live_queues_max = 2};
-  const Batcher::Depth depth{.requests = 1, .rows = 6, .bytes = 60, .queues = 2, .macs = 600};
+  const Batcher::Depth depth{.requests = 1, .rows = 6, .queues = 2, .bytes = 60, .macs = 600};
   EXPECT_TRUE(DecideAdmission(depth, {.rows = 4, .bytes = 40, .macs = 400}, options).ok());
 
   const absl::Status rows = DecideAdmission(depth, {.rows = 5, .bytes = 1}, options);

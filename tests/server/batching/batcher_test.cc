@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <future>
-
-#include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_engine.h"
+#include "tests/server/batching/batcher_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -15,60 +12,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Answer = std::future<absl::StatusOr<WorkResult>>;
-
-class BatcherTest : public testing::Test {
- protected:
-  void Start(BatcherOptions options) {
-    auto started = Batcher::Start(
-        std::move(options),
-        [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control_); },
-        &clock_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    batcher_ = *std::move(started);
-  }
-
-  Work MakeWork(int64_t rows, int steps = 1, uint64_t first_row = 0) {
-    Work work;
-    work.spec = {.model = model_,
-                 .correction = nullptr,
-                 .plan = FixedPlan{.method = {Method::kEuler}, .steps = steps},
-                 .entry = Entry::kNoise};
-    work.segment = {.rows = rows, .data = {}, .seed = 1, .first_row = first_row};
-    work.patience.deadline = clock_.Now() + seconds(60);
-    work.bytes = rows * 4;
-    return work;
-  }
-
-  Answer Submit(Work work) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<WorkResult>>>();
-    Answer answer = promise->get_future();
-    batcher_->Submit(std::move(work), [promise](absl::StatusOr<WorkResult> result) {
-      promise->set_value(std::move(result));  // a second call would throw
-    });
-    return answer;
-  }
-
-  static bool Ready(Answer& answer) {
-    return answer.wait_for(milliseconds(20)) == std::future_status::ready;
-  }
-
-  static void ExpectRows(const absl::StatusOr<WorkResult>& result, int64_t rows,
-                         uint64_t first_row) {
-    ASSERT_TRUE(result.ok()) << result.status();
-    ASSERT_EQ(static_cast<int64_t>(result->rows.status.size()), rows);
-    const auto states = result->rows.state.as<float>();
-    for (int64_t i = 0; i < rows; ++i) {
-      EXPECT_EQ(states[i], FakeRow(static_cast<double>(first_row) + i)) << "row " << i;
-    }
-  }
-
-  FakeClock clock_;
-  std::shared_ptr<FakeEngineControl> control_ = std::make_shared<FakeEngineControl>();
-  std::shared_ptr<const Model> model_ = FakeModel();
-  std::unique_ptr<Batcher> batcher_;
-};
 
 TEST_F(BatcherTest, FullBatchNeedsNoTime) {
   Start({.batch_rows_max = 8, .queue_delay_max = seconds(1)});
@@ -220,14 +163,6 @@ TEST_F(BatcherTest, OversizeRequestIsSplitAndMerged) {
   for (int i = 0; i < 9; ++i) EXPECT_EQ(merged->rows.state.as<float>()[i], FakeRow(data[2 * i]));
 }
 
-TEST_F(BatcherTest, WorkMayAskForSmallerBatches) {
-  Start({.batch_rows_max = 8, .queue_delay_max = seconds(1)});
-  Work work = MakeWork(4);
-  work.batch_rows_max = 2;
-  ExpectRows(Submit(std::move(work)).get(), 4, 0);  // two full batches need no time
-  EXPECT_EQ(control_->batches().size(), 2u);
-}
-
 TEST_F(BatcherTest, OneBadRequestDoesNotFailItsNeighbours) {
   control_->refuse = [](const Batch& batch) {
     for (const Segment& segment : batch.segments) {
@@ -259,69 +194,6 @@ TEST_F(BatcherTest, ARareKeyIsNotStarvedByABusyOne) {
     return std::get<FixedPlan>(batch.spec.plan).steps == 2;
   });
   EXPECT_LE(place - batches.begin(), 2);
-}
-
-TEST_F(BatcherTest, ALongBatchGivesWayToOthersAfterItsTurn) {
-  Start({.batch_rows_max = 2,
-         .queue_delay_max = milliseconds(1),
-         .advance_steps = 1,
-         .turn_max = milliseconds(50)});
-  control_->CloseGate();
-  Answer longer = Submit(MakeWork(2, 1000, 10));
-  control_->WaitForBatches(1);
-  Answer same_key = Submit(MakeWork(2, 1000, 20));  // goes after the first, not beside it
-  Answer shorter = Submit(MakeWork(2, 2, 30));
-  control_->LetThrough(1);
-  EXPECT_FALSE(Ready(shorter));  // within the turn
-  EXPECT_EQ(control_->batches().size(), 1u);
-  clock_.Advance(milliseconds(51));
-  control_->LetThrough(1);  // the last step of the turn
-  control_->WaitForBatches(2);
-  control_->LetThrough(2);
-  ExpectRows(shorter.get(), 2, 30);
-  EXPECT_FALSE(Ready(longer));
-  EXPECT_EQ(control_->batches().size(), 2u);
-  control_->OpenGate();
-  ExpectRows(longer.get(), 2, 10);
-  ExpectRows(same_key.get(), 2, 20);
-  EXPECT_EQ(control_->batches().size(), 3u);
-}
-
-TEST_F(BatcherTest, ABatchThatGaveWayIsAnsweredWhenNobodyWaitsForIt) {
-  Start({.batch_rows_max = 1,
-         .queue_delay_max = milliseconds(1),
-         .advance_steps = 1,
-         .turn_max = milliseconds(0)});
-  control_->CloseGate();
-  Work work = MakeWork(1, 1000);
-  work.patience.deadline = clock_.Now() + milliseconds(500);
-  Answer late = Submit(std::move(work));
-  control_->WaitForBatches(1);
-  Answer other = Submit(MakeWork(1, 1, 5));
-  control_->LetThrough(1);
-  control_->WaitForBatches(2);  // the long one has given way
-  clock_.Advance(milliseconds(501));
-  control_->OpenGate();
-  EXPECT_TRUE(other.get().ok());
-  EXPECT_EQ(late.get().status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_LT(control_->steps_taken(), 1000);
-  EXPECT_EQ(batcher_->depth().macs, 0);
-}
-
-TEST_F(BatcherTest, PendingWorkIsBoundedUntilItIsAnswered) {
-  Start({.batch_rows_max = 1, .queue_delay_max = milliseconds(1), .pending_macs_max = 100});
-  control_->CloseGate();
-  Work heavy = MakeWork(1), light = MakeWork(1);
-  heavy.macs = 90;
-  light.macs = 20;
-  Answer running = Submit(heavy);
-  control_->WaitForBatches(1);  // it counts although it waits no longer
-  EXPECT_EQ(batcher_->depth().macs, 90);
-  EXPECT_EQ(Submit(light).get().status().code(), absl::StatusCode::kResourceExhausted);
-  control_->OpenGate();
-  EXPECT_TRUE(running.get().ok());
-  while (batcher_->depth().macs > 0) std::this_thread::yield();  // an answer comes a moment earlier
-  EXPECT_TRUE(Submit(light).get().ok());
 }
 
 TEST_F(BatcherTest, DrainFinishesWhatIsThereAndRefusesWhatComes) {

@@ -146,6 +146,24 @@ TEST_F(CallFlowTest, ACancelledStreamEnds) {
   ExpectStreamsGone();
 }
 
+TEST_F(CallFlowTest, AStreamThatBeganWaitsForRoom) {
+  server_.Load();
+  v1::SampleStreamRequest request;
+  *request.mutable_sample() = Asking(90);
+  request.set_chunk_rows(15);  // two of them are more than the queues hold
+  const auto reader = server_.calls->SampleStream(&context_, request);
+  v1::SampleChunk chunk;
+  uint64_t next_row = 0;
+  while (reader->Read(&chunk)) {
+    EXPECT_EQ(chunk.first_row(), next_row);
+    next_row += static_cast<uint64_t>(chunk.rows());
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(next_row, 90u);
+  ExpectStreamsGone();
+}
+
 TEST_F(CallFlowTest, AStreamEndsWithTheErrorOfItsChunk) {
   server_.Load();
   v1::SampleStreamRequest request;

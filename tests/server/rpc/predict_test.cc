@@ -72,6 +72,9 @@ TEST_F(PredictTest, BoundsARequestAndItsBatches) {
   ASSERT_TRUE(BoundWork(calibration_, limits, work).ok());
   EXPECT_EQ(static_cast<double>(work.macs), 700 * Field());
   EXPECT_EQ(work.batch_rows_max, 16);
+  work.spec.tier = Tier::kDouble;
+  ASSERT_TRUE(BoundWork(calibration_, limits, work).ok());
+  EXPECT_EQ(work.batch_rows_max, 4);
   limits.batch_macs_max = 1;
   ASSERT_TRUE(BoundWork(calibration_, limits, work).ok());
   EXPECT_EQ(work.batch_rows_max, 1);
