@@ -17,6 +17,7 @@
 #include "client/command/commands.h"
 #include "client/command/flags.h"
 #include "client/command/json_writer.h"
+#include "client/command/output.h"
 #include "client/command/percentile.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
@@ -24,7 +25,6 @@
 #include "client/command/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
-#include "core/io/file.h"
 
 namespace hyperserve {
 namespace {
@@ -109,7 +109,7 @@ std::vector<Sent> RunLoop(const Load& load) {
   const int64_t count = absl::GetFlag(FLAGS_count);
   const auto end = Steady::now() + absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_duration));
   ClientOptions options = ClientOptionsFromFlags();
-  options.retry.attempts_max = 1;  // what fails is counted, not hidden
+  options.retry = {.attempts_max = 1, .attempts_max_full = 1};  // what fails is counted, not hidden
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   std::vector<Sent> all;
@@ -142,7 +142,7 @@ absl::Status WriteJsonLines(const std::string& path, const std::vector<Sent>& al
     json.Field("rows", rows).Field("rows_failed", sent.rows_failed).EndObject();
     absl::StrAppend(&text, json.Take(), "\n");
   }
-  return WriteFileAtomically(path, text);
+  return WriteOutFile(path, text);
 }
 
 struct Report {
@@ -186,27 +186,24 @@ void PrintJson(const Report& report, const Load& load) {
   for (const auto& [code, count] : report.codes) json.Field(code, count);
   json.EndObject().Key("latency_seconds").BeginObject();
   for (const auto& [name, p] : kPercentiles) json.Field(name, Percentile(report.latencies, p));
-  std::puts(json.EndObject().EndObject().Take().c_str());
+  PrintOut(json.EndObject().EndObject().Take() + "\n");
 }
 
 void PrintTable(const Report& report, const Load& load) {
-  std::printf("%s, plan %s, %s a request, %d at a time, %.2f s\n",
-              load.model.model().name().c_str(), PrintPlan(load.plan).c_str(),
-              Counted(load.rows_per_request, "row").c_str(), absl::GetFlag(FLAGS_concurrency),
-              report.seconds);
-  std::printf("requests/s %.1f  rows/s %.1f\nlatency ms ",
-              static_cast<double>(report.ok) / report.seconds,
-              static_cast<double>(report.rows) / report.seconds);
+  std::string text = absl::StrFormat("%s, plan %s, %s a request, %d at a time, %.2f s\n",
+                                     load.model.model().name(), PrintPlan(load.plan),
+                                     Counted(load.rows_per_request, "row"),
+                                     absl::GetFlag(FLAGS_concurrency), report.seconds);
+  absl::StrAppendFormat(&text, "requests/s %.1f  rows/s %.1f\nlatency ms ",
+                        static_cast<double>(report.ok) / report.seconds,
+                        static_cast<double>(report.rows) / report.seconds);
   for (const auto& [name, p] : kPercentiles) {
-    std::printf(" %s %.3f", name, 1e3 * Percentile(report.latencies, p));
+    absl::StrAppendFormat(&text, " %s %.3f", name, 1e3 * Percentile(report.latencies, p));
   }
-  std::printf("\ngenerations %s\n", absl::StrJoin(report.generations, ", ").c_str());
-  for (const auto& [code, count] : report.codes) {
-    std::printf("%s %lld\n", code.c_str(), static_cast<long long>(count));
-  }
-  if (report.rows_failed > 0) {
-    std::printf("rows failed %lld\n", static_cast<long long>(report.rows_failed));
-  }
+  absl::StrAppend(&text, "\ngenerations ", absl::StrJoin(report.generations, ", "), "\n");
+  for (const auto& [code, count] : report.codes) absl::StrAppend(&text, code, " ", count, "\n");
+  if (report.rows_failed > 0) absl::StrAppend(&text, "rows failed ", report.rows_failed, "\n");
+  PrintOut(text);
 }
 
 absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
 #include "client/command/session.h"
@@ -164,9 +164,7 @@ absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
   if (const std::string path = absl::GetFlag(FLAGS_labels); !path.empty()) {
     HS_ASSIGN_OR_RETURN(accuracy, Accuracy(path, all.labels));
   }
-  const std::string text =
-      format == OutputFormat::kJson ? PrintJson(all, accuracy) : PrintTable(all, accuracy);
-  std::fputs(text.c_str(), stdout);
+  PrintOut(format == OutputFormat::kJson ? PrintJson(all, accuracy) : PrintTable(all, accuracy));
   return all.ledger.failed_rows();
 }
 

@@ -1,7 +1,10 @@
 #include "client/command/command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <utility>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
@@ -12,13 +15,14 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr char kUsagePayload[] = "hyperserve/usage";
-constexpr char kFilePayload[] = "hyperserve/file";
+constexpr char kWayOutPayload[] = "hyperserve/way_out";  // in place of what the code suggests
 constexpr std::string_view kCommonFlags = "address timeout format";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -76,7 +80,8 @@ std::string_view WhatToDo(absl::StatusCode code) {
       return "another generation became active meanwhile: make the candidate anew from it, or "
              "publish without --parent_generation";
     case absl::StatusCode::kResourceExhausted:
-      return "the daemon is full: try again later, send less at a time, or raise its limits";
+      return "the daemon is full: raise --timeout, try again later, send less at a time, or raise "
+             "the daemon's limits";
     case absl::StatusCode::kDeadlineExceeded:
       return "raise --timeout, send fewer rows at a time (--batch), or choose a cheaper plan";
     case absl::StatusCode::kUnavailable:
@@ -91,6 +96,41 @@ std::string_view WhatToDo(absl::StatusCode code) {
   }
 }
 
+int RunWords(std::span<const Command> commands, std::span<const std::string> words) {
+  const auto asks_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  if (words.empty()) {
+    std::fputs(Usage(commands).c_str(), stderr);
+    return 2;
+  }
+  if (asks_help(words[0]) || words[0] == "help") {
+    PrintOut(Usage(commands));
+    return 0;
+  }
+  const auto command = std::ranges::find(commands, std::string_view(words[0]), &Command::name);
+  if (command == commands.end()) {
+    std::fprintf(stderr, "no command '%s'\n\n%s", words[0].c_str(), Usage(commands).c_str());
+    return 2;
+  }
+  if (std::ranges::any_of(words, asks_help)) {
+    PrintOut(Usage(*command));
+    return 0;
+  }
+  absl::StatusOr<int64_t> failed_rows = 0;
+  if (const auto arguments = ParseArguments(*command, words.subspan(1)); arguments.ok()) {
+    failed_rows = command->run(*arguments);
+  } else {
+    failed_rows = arguments.status();
+  }
+  if (failed_rows.ok()) return *failed_rows == 0 ? 0 : 3;
+  if (IsUsageError(failed_rows.status())) {
+    std::fprintf(stderr, "%s\nsee `hyperserve-client %s --help`\n",
+                 std::string(failed_rows.status().message()).c_str(), words[0].c_str());
+    return 2;
+  }
+  std::fputs(ExplainFailure(failed_rows.status()).c_str(), stderr);
+  return 1;
+}
+
 }  // namespace
 
 absl::Status UsageError(std::string_view message) {
@@ -103,9 +143,13 @@ bool IsUsageError(const absl::Status& status) {
   return status.GetPayload(kUsagePayload).has_value();
 }
 
-absl::Status FileError(absl::Status status) {
-  status.SetPayload(kFilePayload, absl::Cord());
+absl::Status WithWayOut(absl::Status status, std::string_view way_out) {
+  status.SetPayload(kWayOutPayload, absl::Cord(View(way_out)));
   return status;
+}
+
+absl::Status FileError(absl::Status status) {
+  return WithWayOut(std::move(status), "correct the file or name another one");
 }
 
 absl::StatusOr<Arguments> ParseArguments(const Command& command,
@@ -183,41 +227,20 @@ std::string Usage(const Command& command) {
 }
 
 std::string ExplainFailure(const absl::Status& status) {
-  const std::string_view way_out = status.GetPayload(kFilePayload).has_value()
-                                       ? "correct the file or name another one"
-                                       : WhatToDo(status.code());
+  const auto own = status.GetPayload(kWayOutPayload);
+  const std::string way_out = own ? std::string(*own) : std::string(WhatToDo(status.code()));
   return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(),
-                      "\nwhat to do: ", View(way_out), "\n");
+                      "\nwhat to do: ", way_out, "\n");
 }
 
 int RunProgram(std::span<const Command> commands, std::span<const std::string> words) {
-  const auto asks_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
-  if (words.empty() || asks_help(words[0]) || words[0] == "help") {
-    std::fputs(Usage(commands).c_str(), words.empty() ? stderr : stdout);
-    return words.empty() ? 2 : 0;
+  SetUpOutput();
+  const int exit_code = RunWords(commands, words);
+  const int error = OutputError();
+  if (error == 0) return exit_code;
+  if (error != EPIPE) {  // a reader that has enough need not be told
+    std::fprintf(stderr, "stdout could not be written: %s\n", std::strerror(error));
   }
-  const auto command = std::ranges::find(commands, std::string_view(words[0]), &Command::name);
-  if (command == commands.end()) {
-    std::fprintf(stderr, "no command '%s'\n\n%s", words[0].c_str(), Usage(commands).c_str());
-    return 2;
-  }
-  if (std::ranges::any_of(words, asks_help)) {
-    std::fputs(Usage(*command).c_str(), stdout);
-    return 0;
-  }
-  absl::StatusOr<int64_t> failed_rows = 0;
-  if (const auto arguments = ParseArguments(*command, words.subspan(1)); arguments.ok()) {
-    failed_rows = command->run(*arguments);
-  } else {
-    failed_rows = arguments.status();
-  }
-  if (failed_rows.ok()) return *failed_rows == 0 ? 0 : 3;
-  if (IsUsageError(failed_rows.status())) {
-    std::fprintf(stderr, "%s\nsee `hyperserve-client %s --help`\n",
-                 std::string(failed_rows.status().message()).c_str(), words[0].c_str());
-    return 2;
-  }
-  std::fputs(ExplainFailure(failed_rows.status()).c_str(), stderr);
   return 1;
 }
 

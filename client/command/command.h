@@ -32,6 +32,9 @@ struct Command {
 absl::Status UsageError(std::string_view message);
 bool IsUsageError(const absl::Status& status);
 
+// A failure to be told with a way out of its own, in place of what its code suggests. OK stays OK.
+absl::Status WithWayOut(absl::Status status, std::string_view way_out);
+
 // A failure that lies in a file of the caller's, to be told with a pointer to it, not to the
 // daemon.
 absl::Status FileError(absl::Status status);
@@ -49,7 +52,8 @@ std::string Usage(const Command& command);
 // "NOT_FOUND: no model 'x' ...\nwhat to do: ...".
 std::string ExplainFailure(const absl::Status& status);
 
-// The whole program after main's arguments have become words.
+// The whole program after main's arguments have become words. Output that could not be written is a
+// failure (command/output.h).
 int RunProgram(std::span<const Command> commands, std::span<const std::string> words);
 
 }  // namespace hyperserve

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
 #include "client/command/session.h"
@@ -220,12 +220,12 @@ class Report {
   void Print(int64_t rows) {
     json_.EndArray().EndObject();
     if (json_format_) {
-      std::puts(json_.Take().c_str());
+      PrintOut(json_.Take() + "\n");
       return;
     }
-    std::printf(
-        "%s%s; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), against the first plan\n",
-        table_.Print().c_str(), Counted(rows, "row").c_str());
+    PrintOut(absl::StrCat(
+        table_.Print(), Counted(rows, "row"),
+        "; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), against the first plan\n"));
   }
 
  private:

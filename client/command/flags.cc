@@ -12,7 +12,9 @@ ABSL_FLAG(std::string, admin_address, "127.0.0.1:8501", "where the daemon takes 
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60),
           "longest time of one call, retries included: 500ms, 2s, 5m");
 ABSL_FLAG(std::string, format, "table", "table or json");
-ABSL_FLAG(std::string, model, "", "name of the model; may be left out where only one is served");
+ABSL_FLAG(
+    std::string, model, "",
+    "name of the model; publish and rollback need it, the others only where several are served");
 ABSL_FLAG(std::string, method, "",
           "method of the correction: euler, alpha(0.75); publish reads it from hypersolver.json");
 ABSL_FLAG(std::string, plan, "default",

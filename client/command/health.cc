@@ -1,26 +1,25 @@
-#include <cstdio>
 #include <string>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
 #include "client/command/json_writer.h"
+#include "client/command/output.h"
 #include "client/command/session.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
 namespace {
 
-void Print(const std::string& service, HealthState state, OutputFormat format) {
+bool Print(const std::string& service, HealthState state, OutputFormat format) {
   const std::string name(HealthStateName(state));
   if (format == OutputFormat::kJson) {
     JsonWriter json;
     json.BeginObject().Field("service", service).Field("status", name).EndObject();
-    std::puts(json.Take().c_str());
-  } else {
-    std::printf("%s: %s\n", service.empty() ? "daemon" : service.c_str(), name.c_str());
+    return PrintOut(json.Take() + "\n");
   }
-  std::fflush(stdout);
+  return PrintOut(absl::StrCat(service.empty() ? "daemon" : service, ": ", name, "\n"));
 }
 
 }  // namespace
@@ -31,10 +30,8 @@ absl::StatusOr<int64_t> RunHealth(const Arguments& arguments) {
   Client client(ClientOptionsFromFlags());
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status =
-        client.WatchHealth(service, DeadlineFromFlags(), [&](HealthState state) {
-          Print(service, state, format);
-          return true;
-        });
+        client.WatchHealth(service, DeadlineFromFlags(),
+                           [&](HealthState state) { return Print(service, state, format); });
     if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
     return 0;  // --timeout is how long it was asked to watch
   }

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -6,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
 #include "client/command/session.h"
@@ -66,7 +66,7 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
     json.BeginObject();
     ledger.WriteFields(json);
     json.Field("log_prob", log_prob).EndObject();
-    std::puts(json.Take().c_str());
+    PrintOut(json.Take() + "\n");
     return ledger.failed_rows();
   }
   TextTable table({"row", "log_prob", "status"});
@@ -74,7 +74,7 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
     table.Add(
         {absl::StrCat(row), ShortestText(ElementAsDouble(log_prob, row)), ledger.status_name(row)});
   }
-  std::printf("%s%s\n", table.Print().c_str(), ledger.Summary().c_str());
+  PrintOut(absl::StrCat(table.Print(), ledger.Summary(), "\n"));
   return ledger.failed_rows();
 }
 

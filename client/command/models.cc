@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -7,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "client/command/commands.h"
 #include "client/command/json_writer.h"
+#include "client/command/output.h"
 #include "client/command/session.h"
 #include "client/command/table.h"
 #include "core/base/status.h"
@@ -43,7 +43,7 @@ std::string CorrectionText(const v1::CorrectionInfo& correction) {
 
 void PrintProblem(const v1::ModelSummary& model) {
   if (model.problem().empty()) return;
-  std::printf("%s: not used: %s\n", model.name().c_str(), model.problem().c_str());
+  PrintOut(absl::StrCat(model.name(), ": not used: ", model.problem(), "\n"));
 }
 
 void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
@@ -56,7 +56,7 @@ void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
       json.EndObject();
     }
     json.EndArray().EndObject();
-    std::puts(json.Take().c_str());
+    PrintOut(json.Take() + "\n");
     return;
   }
   TextTable table({"model", "kind", "input", "default plan", "corrections"});
@@ -69,7 +69,7 @@ void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
                absl::StrCat("[", absl::StrJoin(model.input_shape(), ", "), "]"),
                model.default_plan(), absl::StrJoin(corrections, ", ")});
   }
-  std::fputs(table.Print().c_str(), stdout);
+  PrintOut(table.Print());
   for (const v1::ModelSummary& model : list.models()) PrintProblem(model);
 }
 
@@ -90,21 +90,20 @@ void PrintModelJson(const v1::GetModelReply& model) {
     json.Field("wins", plan.wins()).EndObject();
   }
   json.EndArray().Field("spec_json", model.spec_json()).EndObject();
-  std::puts(json.Take().c_str());
+  PrintOut(json.Take() + "\n");
 }
 
 void PrintModelTable(const v1::GetModelReply& model) {
   const v1::ModelSummary& summary = model.model();
-  std::printf("%s: %s, input [%s], state [%s], default plan %s\n", summary.name().c_str(),
-              summary.kind().c_str(), absl::StrJoin(summary.input_shape(), ", ").c_str(),
-              absl::StrJoin(model.state_shape(), ", ").c_str(), summary.default_plan().c_str());
-  std::printf("base %s; MACs: stem %lld, field %lld, head %lld\n", summary.base_digest().c_str(),
-              static_cast<long long>(model.stem_macs()), static_cast<long long>(model.field_macs()),
-              static_cast<long long>(model.head_macs()));
+  PrintOut(absl::StrFormat("%s: %s, input [%s], state [%s], default plan %s\n", summary.name(),
+                           summary.kind(), absl::StrJoin(summary.input_shape(), ", "),
+                           absl::StrJoin(model.state_shape(), ", "), summary.default_plan()));
+  PrintOut(absl::StrFormat("base %s; MACs: stem %d, field %d, head %d\n", summary.base_digest(),
+                           model.stem_macs(), model.field_macs(), model.head_macs()));
   for (const auto& correction : summary.corrections()) {
-    std::printf("%s, eps in [%s], previous %lld\n", CorrectionText(correction).c_str(),
-                absl::StrJoin(correction.eps_range(), ", ").c_str(),
-                static_cast<long long>(correction.previous_generation()));
+    PrintOut(absl::StrFormat("%s, eps in [%s], previous %d\n", CorrectionText(correction),
+                             absl::StrJoin(correction.eps_range(), ", "),
+                             correction.previous_generation()));
   }
   PrintProblem(summary);
   if (model.plans().empty()) return;
@@ -115,7 +114,7 @@ void PrintModelTable(const v1::GetModelReply& model) {
                ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
                ShortNumber(1e3 * plan.seconds_per_row()), plan.wins() ? "yes" : "no"});
   }
-  std::printf("measured on %s:\n%s", model.calibration_device().c_str(), table.Print().c_str());
+  PrintOut(absl::StrCat("measured on ", model.calibration_device(), ":\n", table.Print()));
 }
 
 }  // namespace

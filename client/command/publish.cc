@@ -1,15 +1,16 @@
 #include <google/protobuf/util/json_util.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
 #include "client/command/json_writer.h"
+#include "client/command/output.h"
 #include "client/command/session.h"
 #include "client/command/table.h"
 #include "core/base/status.h"
@@ -69,7 +70,7 @@ void PrintPublished(const v1::PublishHypersolverReply& reply, OutputFormat forma
       json.Field("base_error", result.base_error()).EndObject();
     }
     json.EndArray().EndObject();
-    std::puts(json.Take().c_str());
+    PrintOut(json.Take() + "\n");
     return;
   }
   TextTable table({"K", "candidate error", "active error", "base error"});
@@ -77,9 +78,8 @@ void PrintPublished(const v1::PublishHypersolverReply& reply, OutputFormat forma
     table.Add({absl::StrCat(result.steps()), ShortNumber(result.candidate_error()),
                ShortNumber(result.active_error()), ShortNumber(result.base_error())});
   }
-  std::printf("%sgeneration %lld is served (before: %lld), after %.2f s\n", table.Print().c_str(),
-              static_cast<long long>(reply.generation()),
-              static_cast<long long>(reply.previous_generation()), reply.seconds());
+  PrintOut(absl::StrFormat("%sgeneration %d is served (before: %d), after %.2f s\n", table.Print(),
+                           reply.generation(), reply.previous_generation(), reply.seconds()));
 }
 
 }  // namespace
@@ -117,11 +117,10 @@ absl::StatusOr<int64_t> RunRollback(const Arguments&) {
     JsonWriter json;
     json.BeginObject();
     WriteGenerations(reply.generation(), reply.previous_generation(), json);
-    std::puts(json.EndObject().Take().c_str());
+    PrintOut(json.EndObject().Take() + "\n");
   } else {
-    std::printf("generation %lld is served (before: %lld)\n",
-                static_cast<long long>(reply.generation()),
-                static_cast<long long>(reply.previous_generation()));
+    PrintOut(absl::StrFormat("generation %d is served (before: %d)\n", reply.generation(),
+                             reply.previous_generation()));
   }
   return 0;
 }

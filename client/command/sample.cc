@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "client/command/picture.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
@@ -16,7 +16,6 @@
 #include "client/command/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
-#include "core/io/file.h"
 #include "core/io/safetensors.h"
 
 namespace hyperserve {
@@ -96,7 +95,7 @@ TensorView ViewOf(const HostTensor& tensor) {
 }
 
 absl::Status WriteSamples(const std::string& path, const Samples& samples) {
-  if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintSamplesCsv(samples));
+  if (path.ends_with(".csv")) return WriteOutFile(path, PrintSamplesCsv(samples));
   if (path.ends_with(".png")) {
     const SolveLedger& ledger = samples.ledger;
     return WriteScatterPng(
@@ -108,7 +107,7 @@ absl::Status WriteSamples(const std::string& path, const Samples& samples) {
   std::map<std::string, TensorView, std::less<>> tensors;
   tensors["x"] = ViewOf(samples.points);
   if (!samples.log_density.bytes.empty()) tensors["log_density"] = ViewOf(samples.log_density);
-  return WriteFileAtomically(path, SerializeSafetensors(tensors));
+  return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 
 void Print(const Samples& samples, const std::string& out, OutputFormat format) {
@@ -124,11 +123,11 @@ void Print(const Samples& samples, const std::string& out, OutputFormat format) 
       json.Field("log_density", samples.log_density);
     }
     json.EndObject();
-    std::puts(json.Take().c_str());
+    PrintOut(json.Take() + "\n");
   } else if (out.empty()) {
-    std::fputs(PrintSamplesCsv(samples).c_str(), stdout);
+    PrintOut(PrintSamplesCsv(samples));
   } else {
-    std::printf("%s\nwritten to %s\n", samples.ledger.Summary().c_str(), out.c_str());
+    PrintOut(absl::StrCat(samples.ledger.Summary(), "\nwritten to ", out, "\n"));
   }
 }
 

@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
+#include "client/command/output.h"
 #include "client/command/progress.h"
 #include "client/command/rows.h"
 #include "client/command/session.h"
 #include "client/command/solve_ledger.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
-#include "core/io/file.h"
 #include "core/io/safetensors.h"
 
 namespace hyperserve {
@@ -83,7 +83,7 @@ std::string PrintStates(const HostTensor& state) {
 }
 
 absl::Status WriteStates(const std::string& path, const Solved& solved) {
-  if (path.ends_with(".csv")) return WriteFileAtomically(path, PrintStates(solved.state));
+  if (path.ends_with(".csv")) return WriteOutFile(path, PrintStates(solved.state));
   std::map<std::string, TensorView, std::less<>> tensors;
   const auto add = [&tensors](const char* name, const HostTensor& tensor) {
     if (tensor.bytes.empty()) return;
@@ -91,7 +91,7 @@ absl::Status WriteStates(const std::string& path, const Solved& solved) {
   };
   add("state", solved.state);
   add("saved", solved.saved);
-  return WriteFileAtomically(path, SerializeSafetensors(tensors));
+  return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 
 }  // namespace
@@ -122,10 +122,11 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
     if (out.empty()) json.Field("state", solved.state);
     if (out.empty() && !solved.saved.bytes.empty()) json.Field("saved", solved.saved);
     json.EndObject();
-    std::puts(json.Take().c_str());
+    PrintOut(json.Take() + "\n");
   } else {
-    if (out.empty()) std::fputs(PrintStates(solved.state).c_str(), stdout);
-    std::fprintf(out.empty() ? stderr : stdout, "%s\n", solved.ledger.Summary().c_str());
+    const std::string summary = solved.ledger.Summary() + "\n";
+    PrintOut(out.empty() ? PrintStates(solved.state) : summary);
+    if (out.empty()) std::fputs(summary.c_str(), stderr);
   }
   return solved.ledger.failed_rows();
 }

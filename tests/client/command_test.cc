@@ -157,6 +157,8 @@ TEST(ExplainFailure, NamesCodeWordsAndAWayOut) {
   EXPECT_EQ(ExplainFailure(file),
             "INVALID_ARGUMENT: a.csv: line 2 is not numbers\n"
             "what to do: correct the file or name another one\n");
+  EXPECT_EQ(ExplainFailure(WithWayOut(absl::InternalError("it broke"), "mend it")),
+            "INTERNAL: it broke\nwhat to do: mend it\n");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/str_join.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "tests/e2e/daemon.h"
@@ -15,6 +16,7 @@ namespace hyperserve {
 namespace {
 
 using google::protobuf::Struct;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 using tiny::Distance;
@@ -50,6 +52,10 @@ class Commands : public testing::Test {
   static std::string File(const std::string& name) { return files_->path() + "/" + name; }
 
   static Finished Run(const std::vector<std::string>& words) { return RunClient(*daemon_, words); }
+  // Output and failures of a line of shell, together and through a pipe, then "rc CODE".
+  static Finished Shell(const std::string& line) {
+    return RunToEnd({"/bin/sh", "-c", "{ ( " + line + " ) 2>&1; echo rc $?; } | cat"});
+  }
   // Runs with --format=json and exit code `expected`.
   static Struct Json(std::vector<std::string> words, int expected = 0) {
     words.push_back("--format=json");
@@ -135,16 +141,50 @@ TEST_F(Commands, SampleDrawsAPictureOrSaysWhatIsMissing) {
   EXPECT_EQ(without.exit_code, 1);
   EXPECT_THAT(without.err, HasSubstr("gnuplot is not installed"));
   EXPECT_FALSE(std::filesystem::exists(File("points.png")));
-  words.back() = "--out=/nowhere/points.png";
-  const Finished unwritable = RunToEnd(words);
-  EXPECT_EQ(unwritable.exit_code, 1);
-  EXPECT_THAT(unwritable.err, HasSubstr("/nowhere/points.png: cannot be written"));
-  EXPECT_EQ(unwritable.out, "");
-  words.back() = "--out=" + File("points.png");
   if (access(GNUPLOT, X_OK) != 0) GTEST_SKIP() << "gnuplot is not installed";
   const Finished drawn = RunToEnd(words);
   EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
   EXPECT_EQ(ReadFile(File("points.png"), 16 << 20).value_or("").substr(1, 3), "PNG");
+  const Finished limited = Shell("ulimit -f 1; exec " + absl::StrJoin(words, " ") + "2.png");
+  EXPECT_THAT(limited.out, HasSubstr("cannot write: File too large\nwhat to do: name a file"));
+  EXPECT_FALSE(std::filesystem::exists(File("points.png2.png"))) << "whole or not at all";
+}
+
+TEST_F(Commands, OutputThatCannotBeWrittenIsAFailure) {
+  const std::string program = HYPERSERVE_CLIENT_BINARY " ", at = " --address=" + daemon_->address();
+  const std::string few = "sample --model=tiny_flow --rows=10", many = few + "000";
+  const std::string classify = "classify " + File("images") + " --model=tiny_classifier";
+  const std::string told = "stdout could not be written: ";
+  for (const std::string& words : {few, few + " --format=json", many, classify}) {
+    SCOPED_TRACE(words);
+    const Finished full = Shell("exec " + program + words + at + " >/dev/full");
+    EXPECT_THAT(full.out, EndsWith(told + "No space left on device\nrc 1\n"));
+  }
+  EXPECT_EQ(Shell("exec " + program + "--help >/dev/full").out,
+            told + "No space left on device\nrc 1\n");
+  EXPECT_EQ(Shell("exec " + program + "models" + at + " >&-").out,
+            told + "Bad file descriptor\nrc 1\n");
+  EXPECT_EQ(Shell("ulimit -f 1; exec " + program + many + at + " >" + File("cut")).out,
+            told + "File too large\nrc 1\n");
+  EXPECT_EQ(Shell("{ " + program + many + at + "; echo $? >" + File("code") + "; } | head -1").out,
+            "x0,x1\nrc 0\n");
+  EXPECT_EQ(ReadFile(File("code"), 10).value_or(""), "141\n") << "128 + SIGPIPE";
+}
+
+TEST_F(Commands, FilesThatCannotBeWrittenAreSpokenOf) {
+  std::filesystem::create_directory(File("folder.csv"));
+  const auto expect = [](std::vector<std::string> words, const std::string& said) {
+    words.insert(words.begin() + 1, {"--model=tiny_flow", "--plan=heun:2"});
+    const Finished finished = Run(words);
+    EXPECT_EQ(finished.exit_code, 1);
+    EXPECT_THAT(finished.err, HasSubstr(said));
+    EXPECT_THAT(finished.err, HasSubstr("what to do: name a file in a folder that can be written"));
+  };
+  expect({"sample", "--out=/nowhere/x.csv"}, "NOT_FOUND: /nowhere/x.csv");
+  expect({"sample", "--out=" + File("folder.csv")}, "folder.csv: cannot rename to it");
+  expect({"bench", "--count=1", "--json_lines=/nowhere/lines"}, "NOT_FOUND: /nowhere/lines");
+  ASSERT_TRUE(WriteFileAtomically(File("points.csv"), "0.5,-1\n").ok());
+  expect({"solve", File("points.csv"), "--out=/nowhere/x.safetensors"}, "NOT_FOUND: /nowhere/x");
 }
 
 TEST_F(Commands, LogProbAndSolve) {

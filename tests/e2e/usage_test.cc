@@ -38,6 +38,16 @@ TEST(Usage, HelpShowsOurOwnOptions) {
                  "--threads", "when to give up (default: 1m)"});
 }
 
+TEST(Usage, WhatNeedsAModelSaysSo) {
+  for (const char* command : {"publish", "rollback"}) {
+    EXPECT_THAT(RunToEnd({HYPERSERVE_CLIENT_BINARY, command, "--help"}).out,
+                HasSubstr("name of the model; publish and rollback need it"));
+  }
+  ExpectUsageError({HYPERSERVE_CLIENT_BINARY, "publish", "a"}, "publish takes --model=NAME");
+  ExpectUsageError({HYPERSERVE_CLIENT_BINARY, "rollback", "--method=euler"},
+                   "rollback takes --model=NAME");
+}
+
 TEST(Usage, CheckOfNothingDoesNotServe) {
   ExpectUsageError({HYPERSERVE_BINARY, "--check="}, "--check= names no folder");
   ExpectUsageError({HYPERSERVE_BINARY, "--check", ""}, "write --check=FOLDER");

@@ -1,0 +1,43 @@
+#include "client/command/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+
+#include "client/command/command.h"
+#include "core/io/file.h"
+
+namespace hyperserve {
+namespace {
+
+int output_error = 0;
+
+}  // namespace
+
+void SetUpOutput() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDONLY);  // the lowest number that is free; writing to it fails
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+  std::signal(SIGXFSZ, SIG_IGN);
+  output_error = 0;
+}
+
+bool PrintOut(std::string_view text) {
+  const bool taken = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if ((!taken || std::fflush(stdout) != 0) && output_error == 0) output_error = errno;
+  return output_error == 0;
+}
+
+int OutputError() { return output_error; }
+
+absl::Status WriteOutFile(const std::string& path, std::string_view bytes) {
+  return WithWayOut(WriteFileAtomically(path, bytes),
+                    "name a file in a folder that can be written and has room for it");
+}
+
+}  // namespace hyperserve
