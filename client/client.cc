@@ -18,7 +18,7 @@ namespace {
 
 namespace health = grpc::health::v1;
 
-constexpr RetryPolicy kNeverAgain{.attempts_max = 1, .attempts_max_full = 1};
+constexpr RetryPolicy kNeverAgain{.attempts_max = 1};
 
 HealthState FromWire(health::HealthCheckResponse::ServingStatus status) {
   switch (status) {

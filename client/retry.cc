@@ -29,7 +29,8 @@ std::optional<milliseconds> DecideRetry(const RetryPolicy& policy, const FailedA
     if (failed.attempts >= policy.attempts_max) return std::nullopt;
     delay = Scaled(Grown(policy, policy.delay_first, failed.attempts), 0.5 + jitter / 2);
   } else if (failed.code == absl::StatusCode::kResourceExhausted && failed.pushback) {
-    if (failed.attempts >= policy.attempts_max_full) return std::nullopt;
+    const int attempts_max = policy.attempts_max_full.value_or(policy.attempts_max);
+    if (failed.attempts >= attempts_max) return std::nullopt;
     // A pushback of 0 must grow as well: a full server is not to be asked without a pause.
     const milliseconds first = std::max(*failed.pushback, milliseconds(1));
     delay = Scaled(Grown(policy, first, failed.attempts), 1 + jitter / 2);

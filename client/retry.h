@@ -17,8 +17,8 @@ namespace hyperserve {
 
 struct RetryPolicy {
   // Attempts that end in the same code, the first one counted; 1: never again.
-  int attempts_max = 5;                       // where there is no connection
-  int attempts_max_full = 5;                  // where the server is full
+  int attempts_max = 5;
+  std::optional<int> attempts_max_full;       // where the server is full; nullopt: attempts_max
   std::chrono::milliseconds delay_first{50};  // doubled for each further attempt
   std::chrono::milliseconds delay_max{1000};
 };

@@ -109,7 +109,7 @@ std::vector<Sent> RunLoop(const Load& load) {
   const int64_t count = absl::GetFlag(FLAGS_count);
   const auto end = Steady::now() + absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_duration));
   ClientOptions options = ClientOptionsFromFlags();
-  options.retry = {.attempts_max = 1, .attempts_max_full = 1};  // what fails is counted, not hidden
+  options.retry = {.attempts_max = 1};  // what fails is counted, not hidden
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   std::vector<Sent> all;

@@ -72,6 +72,8 @@ TEST(DecideRetry, OnlyTheDeadlineEndsWaitingWhereThatIsWanted) {
   failed = {.code = absl::StatusCode::kUnavailable, .repeatable = true, .attempts = 5};
   EXPECT_EQ(DecideRetry(policy, failed, kLong, 0.0), std::nullopt)
       << "that nobody is there is said soon";
+  failed = {.code = absl::StatusCode::kResourceExhausted, .pushback = milliseconds(50)};
+  EXPECT_EQ(DecideRetry({.attempts_max = 1}, failed, kLong, 0.0), std::nullopt) << "for both";
 }
 
 TEST(DecideRetry, NoOtherCodeEver) {
