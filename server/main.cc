@@ -16,7 +16,9 @@ namespace {
 int Check(const std::string& folder) {
   const std::vector<std::string> problems = CheckModelFolder(folder);
   for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
-  if (problems.empty()) std::printf("%s: everything fits\n", OneLine(folder).c_str());
+  if (problems.empty()) {
+    std::printf("%s: everything fits; the gate was not run\n", OneLine(folder).c_str());
+  }
   return problems.empty() ? 0 : 1;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -109,6 +110,28 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
   findings.Check(folder, LoadCandidate(folder, number, method, model).status());
 }
 
+// Folders that look like generations and are none, so that nothing reads them: `01`, links.
+void CheckEntries(const std::string& folder, const std::vector<int64_t>& generations,
+                  Findings& findings) {
+  std::set<std::string> known;
+  for (const int64_t number : generations) known.insert(absl::StrCat(number));
+  std::set<std::string> ignored;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code no_matter;
+    if (it->is_directory(no_matter) && !name.starts_with('.') && !known.contains(name)) {
+      ignored.insert(name);
+    }
+  }
+  for (const std::string& name : ignored) {
+    findings.Add(absl::StrCat(folder, "/", name),
+                 absl::StrCat("is not read: a generation is a folder (no link) named by a number "
+                              "from 1 to ",
+                              kGenerationMax, " without leading zeros"));
+  }
+}
+
 void CheckHypersolver(const std::string& folder, const MethodChoice& method, const Model& model,
                       Findings& findings) {
   const std::vector<int64_t> generations = ListGenerations(folder);
@@ -130,13 +153,10 @@ void CheckHypersolver(const std::string& folder, const MethodChoice& method, con
       }
     }
   }
+  CheckEntries(folder, generations, findings);
+  // Those that were refused too: that they are not served is no reason to hide what is wrong.
   for (const int64_t number : generations) {
-    // What the gate refused is not served, whatever else is wrong with it.
-    const bool refused =
-        verdicts.ok() && verdicts->contains(number) && !verdicts->at(number).passed;
-    if (!refused) {
-      CheckGeneration(absl::StrCat(folder, "/", number), number, method, model, findings);
-    }
+    CheckGeneration(absl::StrCat(folder, "/", number), number, method, model, findings);
   }
 }
 

@@ -97,21 +97,52 @@ TEST_F(CheckTest, LooksThroughHypersolvers) {
   files["weights.safetensors"] = fixture::SafetensorsOf({{"net.0.weight", {1}, {0}}});
   ASSERT_EQ(WriteGeneration(heun, files).value(), 6);
   std::ofstream(heun + "/1/weights.safetensors", std::ios::app) << "x";
-  EXPECT_THAT(
-      CheckModelFolder(root()),
-      ElementsAre(
-          HasSubstr("leapfrog"), HasSubstr("heun/ACTIVE: says generation 4, which is not there"),
-          AllOf(StartsWith(heun + "/1: weights.safetensors: "), HasSubstr("MANIFEST.json says")),
-          AllOf(HasSubstr("heun/5"), HasSubstr("probe.safetensors"), HasSubstr("[3, 2]")),
-          AllOf(HasSubstr("heun/6/weights.safetensors"), HasSubstr("wanted [2, 5]"))));
-  // What the gate refused is never served; ACTIVE must not say so.
+  const auto damaged =
+      AllOf(StartsWith(heun + "/1: weights.safetensors: "), HasSubstr("MANIFEST.json says"));
+  const auto small_probe =
+      AllOf(HasSubstr("heun/5"), HasSubstr("probe.safetensors"), HasSubstr("[3, 2]"));
+  const auto wrong_shape =
+      AllOf(HasSubstr("heun/6/weights.safetensors"), HasSubstr("wanted [2, 5]"));
+  EXPECT_THAT(CheckModelFolder(root()),
+              ElementsAre(HasSubstr("leapfrog"),
+                          HasSubstr("heun/ACTIVE: says generation 4, which is not there"), damaged,
+                          small_probe, wrong_shape));
+  // ACTIVE must not name what the gate refused; what does not fit is named whatever the verdict.
   ASSERT_TRUE(WriteVerdicts(heun, {{1, {.reason = "damaged"}},
                                    {5, {.reason = "small probe"}},
                                    {6, {.reason = "wrong shape"}}})
                   .ok());
   ASSERT_TRUE(WriteActive(heun, 6).ok());
+  EXPECT_THAT(
+      CheckModelFolder(root()),
+      ElementsAre(HasSubstr("leapfrog"),
+                  AllOf(HasSubstr("heun/ACTIVE"), HasSubstr("which was refused: wrong shape")),
+                  damaged, small_probe, wrong_shape));
+}
+
+TEST_F(CheckTest, RefusedGenerationsMustFitToo) {
+  const std::string methods = root() + "/tiny_flow/hypersolvers";
+  ASSERT_TRUE(WriteVerdicts(methods + "/heun", {{1, {.reason = "no better"}}}).ok());
+  fs::remove(methods + "/heun/ACTIVE");
+  EXPECT_THAT(CheckModelFolder(root()), IsEmpty());
+  fs::rename(methods + "/heun", methods + "/euler");
   EXPECT_THAT(CheckModelFolder(root()),
-              ElementsAre(HasSubstr("leapfrog"), HasSubstr("which was refused: wrong shape")));
+              ElementsAre(AllOf(StartsWith(methods + "/euler/1: "),
+                                HasSubstr("method is heun, published as euler"))));
+  fs::rename(methods + "/euler", methods + "/heun");
+  fs::remove(methods + "/heun/1/MANIFEST.json");
+  EXPECT_THAT(CheckModelFolder(root()),
+              ElementsAre(AllOf(StartsWith(methods + "/heun/1"), HasSubstr("MANIFEST.json"))));
+}
+
+TEST_F(CheckTest, NamesFoldersThatAreNoGenerations) {
+  const std::string heun = root() + "/tiny_flow/hypersolvers/heun";
+  fs::copy(heun + "/1", heun + "/01");
+  fs::create_directory_symlink("1", heun + "/2");
+  fs::create_directories(heun + "/.tmp-mine");
+  EXPECT_THAT(CheckModelFolder(root()),
+              ElementsAre(AllOf(StartsWith(heun + "/01: is not read"), HasSubstr("leading zeros")),
+                          AllOf(StartsWith(heun + "/2: is not read"), HasSubstr("no link"))));
 }
 
 }  // namespace
