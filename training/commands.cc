@@ -117,6 +117,12 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
 
 absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  if (!options.replace && std::filesystem::exists(run->model_folder + "/model.json")) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(run->model_folder,
+                     " holds a model already; its weights would be lost, and corrections made for "
+                     "them refused from then on: name another --models, or give --replace"));
+  }
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
   const double trained = run->clock.seconds();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));

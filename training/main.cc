@@ -32,6 +32,8 @@ ABSL_FLAG(
     int, threads, 1,
     "threads of one operation on the CPU; more help only with images and cores that are idle");
 ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says");
+ABSL_FLAG(bool, replace, false,
+          "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
 ABSL_FLAG(std::string, to, "", "publish: Admin address of a running daemon, HOST:PORT");
@@ -49,7 +51,7 @@ constexpr int kUsageError = 2, kInterrupted = 130;
 constexpr absl::Duration kDeadlineMin = absl::Milliseconds(1), kDeadlineMax = absl::Hours(24);
 constexpr char kUsage[] =
     "hyperserve-train: trains models and their corrections\n\n"
-    "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER]\n"
+    "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER] [--replace]\n"
     "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] [--from=FOLDER]\n"
     "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
     "  hyperserve-train publish GENERATION_FOLDER --model=NAME --to=HOST:PORT|--to_folder=FOLDER\n";
@@ -147,7 +149,8 @@ absl::Status RunCommand(const std::vector<char*>& words) {
                                .threads = absl::GetFlag(FLAGS_threads),
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .from = absl::GetFlag(FLAGS_from),
-                               .picture = absl::GetFlag(FLAGS_picture)};
+                               .picture = absl::GetFlag(FLAGS_picture),
+                               .replace = absl::GetFlag(FLAGS_replace)};
   if (command == "model") return TrainModel(options);
   if (command == "hypersolver") return TrainHypersolver(options);
   return Calibrate(options);

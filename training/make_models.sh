@@ -3,7 +3,12 @@
 #   training/make_models.sh BIN_DIR DATA_DIR OUT_DIR [DEVICE]
 # BIN_DIR holds hyperserve-train (HYPERSERVE_TRAIN names another command), DATA_DIR the IDX files of Fashion-MNIST. The
 # three models are made side by side, each by its own process; logs stand in OUT_DIR/logs, out of the repository's way.
+# A model that is in OUT_DIR/models already is left as it is, and said to have failed.
 set -euo pipefail
+if (($# < 3 || $# > 4)); then
+  echo "usage: training/make_models.sh BIN_DIR DATA_DIR OUT_DIR [DEVICE]" >&2
+  exit 2
+fi
 bin=$1 data=$2 out=$3 device=${4:-auto}
 train=${HYPERSERVE_TRAIN:-$bin/hyperserve-train}
 recipes=$(cd "$(dirname "$0")" && pwd)/recipes

@@ -34,9 +34,15 @@ void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
   json.EndArray();
 }
 
+bool Served(const v1::CorrectionInfo& correction) { return correction.generation() != 0; }
+
 std::string CorrectionText(const v1::CorrectionInfo& correction) {
-  std::string text =
-      absl::StrCat("hyper_", correction.method(), " generation ", correction.generation());
+  std::string text = absl::StrCat("hyper_", correction.method());
+  if (Served(correction)) {
+    absl::StrAppend(&text, " generation ", correction.generation());
+  } else {
+    absl::StrAppend(&text, ": none served");
+  }
   if (!correction.problem().empty()) absl::StrAppend(&text, " (", correction.problem(), ")");
   return text;
 }
@@ -101,18 +107,26 @@ void PrintModelTable(const v1::GetModelReply& model) {
   PrintOut(absl::StrFormat("base %s; MACs: stem %d, field %d, head %d\n", summary.base_digest(),
                            model.stem_macs(), model.field_macs(), model.head_macs()));
   for (const auto& correction : summary.corrections()) {
-    PrintOut(absl::StrFormat("%s, eps in [%s], previous %d\n", CorrectionText(correction),
-                             absl::StrJoin(correction.eps_range(), ", "),
-                             correction.previous_generation()));
+    std::string line = CorrectionText(correction);
+    if (Served(correction)) {
+      absl::StrAppendFormat(&line, ", eps in [%s], previous %d",
+                            absl::StrJoin(correction.eps_range(), ", "),
+                            correction.previous_generation());
+    }
+    PrintOut(line + "\n");
   }
   PrintProblem(summary);
   if (model.plans().empty()) return;
   TextTable table({"plan", "error", "max", "agree %", "NFE", "corr.", "MACs", "ms/row", "wins"});
   for (const v1::PlanInfo& plan : model.plans()) {
+    const bool classical = plan.correction_evaluations() == 0;
     table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_max()),
-               ShortNumber(100 * plan.agreement()), ShortNumber(plan.nfe()),
-               ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
-               ShortNumber(1e3 * plan.seconds_per_row()), plan.wins() ? "yes" : "no"});
+               summary.kind() == "flow" ? "-" : ShortNumber(100 * plan.agreement()),
+               ShortNumber(plan.nfe()), ShortNumber(plan.correction_evaluations()),
+               ShortNumber(plan.macs()), ShortNumber(1e3 * plan.seconds_per_row()),
+               classical     ? "-"
+               : plan.wins() ? "yes"
+                             : "no"});
   }
   PrintOut(absl::StrCat("measured on ", model.calibration_device(), ":\n", table.Print()));
 }

@@ -1,4 +1,4 @@
-#include <cstring>
+#include <cstdio>
 #include <map>
 #include <utility>
 #include <vector>
@@ -125,7 +125,8 @@ void Print(const Samples& samples, const std::string& out, OutputFormat format) 
     json.EndObject();
     PrintOut(json.Take() + "\n");
   } else if (out.empty()) {
-    PrintOut(PrintSamplesCsv(samples));
+    const std::string summary = samples.ledger.Summary() + "\n";
+    if (PrintOut(PrintSamplesCsv(samples))) std::fputs(summary.c_str(), stderr);
   } else {
     PrintOut(absl::StrCat(samples.ledger.Summary(), "\nwritten to ", out, "\n"));
   }

@@ -12,6 +12,7 @@
 #include "client/command/rows.h"
 #include "client/command/session.h"
 #include "client/command/solve_ledger.h"
+#include "client/command/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/safetensors.h"
@@ -94,15 +95,37 @@ absl::Status WriteStates(const std::string& path, const Solved& solved) {
   return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 
+absl::Status CheckOut(const std::string& out) {
+  if (out.empty() || out.ends_with(".safetensors")) return absl::OkStatus();
+  if (!out.ends_with(".csv")) {
+    return UsageError(absl::StrCat("--out=", out, ": the name must end in .csv or .safetensors"));
+  }
+  if (absl::GetFlag(FLAGS_save_at).empty()) return absl::OkStatus();
+  return UsageError(absl::StrCat("--out=", out,
+                                 ": a .csv has no place for the states of --save_at: name a "
+                                 ".safetensors, or take --format json without --out"));
+}
+
+void PrintTable(const Solved& solved, const std::string& out) {
+  std::string summary = solved.ledger.Summary() + "\n";
+  if (!out.empty()) {
+    PrintOut(absl::StrCat(summary, "written to ", out, "\n"));
+    return;
+  }
+  if (!solved.saved.bytes.empty()) {
+    absl::StrAppend(&summary, Counted(solved.saved.shape[1], "saved depth"),
+                    " a row not shown: --out FILE.safetensors or --format json has the states\n");
+  }
+  if (PrintOut(PrintStates(solved.state))) std::fputs(summary.c_str(), stderr);
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   const std::string out = absl::GetFlag(FLAGS_out);
-  if (!out.empty() && !out.ends_with(".csv") && !out.ends_with(".safetensors")) {
-    return UsageError(absl::StrCat("--out=", out, ": the name must end in .csv or .safetensors"));
-  }
+  HS_RETURN_IF_ERROR(CheckOut(out));
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
@@ -124,9 +147,7 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
     json.EndObject();
     PrintOut(json.Take() + "\n");
   } else {
-    const std::string summary = solved.ledger.Summary() + "\n";
-    PrintOut(out.empty() ? PrintStates(solved.state) : summary);
-    if (out.empty()) std::fputs(summary.c_str(), stderr);
+    PrintTable(solved, out);
   }
   return solved.ledger.failed_rows();
 }

@@ -33,11 +33,12 @@ grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackSer
                                [unary, fill, served = prepared->served,
                                 reply_context = ContextOf(*prepared, unary->call().id())](
                                    absl::StatusOr<WorkResult> result) {
-                                 if (result.ok()) {
+                                 const absl::Status status = result.status();
+                                 if (status.ok()) {
                                    unary->call().Record(*result);
                                    fill(reply_context, *served, *std::move(result));
                                  }
-                                 unary->Answer(result.status());
+                                 unary->Answer(status);
                                });
   return unary;
 }

@@ -103,7 +103,7 @@ int64_t LongestLabel(const std::vector<std::string>& labels) {
 
 int64_t ClassifyRowBytes(const v1::ClassifyWant& want, const Model& model, Tier tier) {
   const int64_t number = NumberBytes(tier);
-  return 10 + LongestLabel(model.spec().labels) + 2 + want.top_k() * 12 +
+  return 10 + LongestLabel(model.spec().labels) + 2 + want.top_k() * int64_t{12} +
          (want.probabilities() ? model.outputs() * number : 0) +
          (want.logits() ? model.outputs() * number : 0) +
          (want.state() ? model.state_elements() * number : 0);

@@ -18,6 +18,7 @@ namespace {
 using google::protobuf::Struct;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using tiny::Distance;
 
@@ -209,6 +210,25 @@ TEST_F(Commands, LogProbAndSolve) {
   EXPECT_EQ(Run({"solve", File("points.csv"), "--model=tiny_flow", "--span=0"}).exit_code, 2);
 }
 
+TEST_F(Commands, SavedStatesAreNotLostUnsaid) {
+  ASSERT_TRUE(WriteFileAtomically(File("points.csv"), "0.5,-1\n").ok());
+  const auto solve = [](const std::string& more) {
+    return Run({"solve", File("points.csv"), "--model=tiny_flow", "--save_at=0.25,0.5", more});
+  };
+  const Finished refused = solve("--out=" + File("lost.csv"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("name a .safetensors, or take --format json"));
+  EXPECT_FALSE(std::filesystem::exists(File("lost.csv")));
+  EXPECT_THAT(
+      solve("--format=table").err,
+      HasSubstr("\n2 saved depths a row not shown: --out FILE.safetensors or --format json"));
+  const Finished written = solve("--out=" + File("kept.safetensors"));
+  EXPECT_THAT(written.out, HasSubstr("\nwritten to " + File("kept.safetensors") + "\n"));
+  const auto kept = SafetensorsFile::Open(File("kept.safetensors"));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->Find("saved")->shape, Shape({1, 2, 2}));
+}
+
 TEST_F(Commands, CompareMeasuresErrorAgainstItsReference) {
   const Struct flows = Json({"compare", "--model=tiny_flow", "--rows=100", "--batch=30",
                              "--plans=heun:2 hyper_heun:2", "--reference=dopri5:1e-9/double"});
@@ -250,6 +270,11 @@ TEST_F(Commands, RowsThatFailedEndInThree) {
   EXPECT_EQ(Field(json, "rows_failed")[0], 20);
   EXPECT_EQ(json.fields().at("row_status").string_value(), "step_limit");
   EXPECT_EQ(Field(json, "labels")[0], -1);
+  const Finished samples = Run(
+      {"sample", "--model=tiny_flow", "--rows=4", "--plan=dopri5:1e-10/double", "--max_steps=1"});
+  EXPECT_EQ(samples.exit_code, 3);
+  EXPECT_THAT(samples.err, HasSubstr("4 rows of tiny_flow, plan dopri5:1e-10/double, generation"));
+  EXPECT_THAT(samples.err, HasSubstr("; 4 rows failed: step_limit\n"));
 }
 
 TEST_F(Commands, ModelsAndHealth) {
@@ -271,6 +296,27 @@ TEST_F(Commands, ModelsAndHealth) {
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.err, StartsWith("--address=foo bar: there is no port"));
   EXPECT_EQ(Run({"models", "--timeout=0"}).exit_code, 2);
+}
+
+TEST_F(Commands, ModelsClaimNothingThatIsNotSo) {
+  const std::string flow = Run({"models", "tiny_flow"}).out;
+  const auto line = [](const std::string& text, const std::string& plan) {
+    const size_t begin = text.find("\n" + plan + " ") + 1;
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_THAT(line(flow, "heun:2"), EndsWith(" -")) << "nothing to win against";
+  EXPECT_THAT(line(flow, "hyper_heun:2"), EndsWith(" yes"));
+  const TemporaryFolder folder;
+  ASSERT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
+  ASSERT_TRUE(
+      WriteFileAtomically(folder.path() + "/tiny_flow/hypersolvers/heun/1/hypersolver.json", "cut")
+          .ok());
+  const auto daemon = Daemon::Start(folder.path());
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  EXPECT_THAT(RunClient(**daemon, {"models"}).out, HasSubstr("hyper_heun: none served ("));
+  const std::string shown = RunClient(**daemon, {"models", "tiny_flow"}).out;
+  EXPECT_THAT(shown, HasSubstr("hyper_heun: none served ("));
+  EXPECT_THAT(shown, Not(HasSubstr("eps in []")));
 }
 
 TEST_F(Commands, PublishAndRollback) {

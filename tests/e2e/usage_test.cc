@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "core/io/file.h"
 #include "tests/e2e/process.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -78,6 +82,28 @@ TEST(Usage, SlipsOfTheTrainer) {
   expect(with(publish, "--to=foo bar"), "--to=foo bar: there is no port; write HOST:PORT");
   expect(with(publish, "--deadline=0"), "--deadline=0 is not within [1ms, 24h]");
   expect(with(publish, "--parent=-2"), "--parent=-2 is below -1");
+}
+
+TEST(Usage, AModelThatIsThereIsReplacedOnlyWhenAsked) {
+  const TemporaryFolder models;
+  const std::string folder = models.path() + "/rings";
+  std::filesystem::create_directory(folder);
+  ASSERT_TRUE(WriteFileAtomically(folder + "/model.json", "mine").ok());
+  std::vector<std::string> words = {HYPERSERVE_TRAIN_BINARY,
+                                    "model",
+                                    "--recipe=" HYPERSERVE_TRAINING "/recipes/rings.json",
+                                    "--models=" + models.path(),
+                                    "--device=cpu",
+                                    "--iterations=1"};
+  const Finished refused = RunToEnd(words);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr(folder + " holds a model already"));
+  EXPECT_THAT(refused.err, HasSubstr("name another --models, or give --replace"));
+  EXPECT_EQ(ReadFile(folder + "/model.json", 1 << 20).value_or(""), "mine");
+  words.push_back("--replace");
+  const Finished replaced = RunToEnd(words);
+  EXPECT_EQ(replaced.exit_code, 0) << replaced.err;
+  EXPECT_NE(ReadFile(folder + "/model.json", 1 << 20).value_or(""), "mine");
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ void WritePart(const std::string& prefix, int first, int rows, int side) {
   AppendNumber(labels, rows);
   for (int i = first; i < first + rows; ++i) {
     const int label = i % 10;
-    std::string image(side * side, '\0');
-    if (label < side) image.replace(label * side, side, std::string(side, kBright));
+    const auto row = static_cast<size_t>(side);
+    std::string image(row * row, '\0');
+    if (label < side) image.replace(row * label, row, std::string(row, kBright));
     image[0] = static_cast<char>(i % 256);
     images += image;
     labels.push_back(static_cast<char>(label));

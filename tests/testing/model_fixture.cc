@@ -142,7 +142,7 @@ LinearModel TinyClassifier() {
       LinearJson(16, 4), R"(], "field": )", FieldJson(4), R"(, "head": [)", LinearJson(4, 3),
       R"(], "labels": ["low", "middle", "high"]})", "\n");
   std::vector<NamedTensor> tensors = FieldTensors(model.a, 4);
-  std::vector<double> stem(4 * 16), head(3 * 4);
+  std::vector<double> stem(size_t{4} * 16), head(size_t{3} * 4);
   for (size_t i = 0; i < stem.size(); ++i) stem[i] = std::cos(1.0 + 2.3 * static_cast<double>(i));
   for (size_t i = 0; i < head.size(); ++i) head[i] = std::sin(0.5 + 1.9 * static_cast<double>(i));
   tensors.push_back({"stem.1.weight", {4, 16}, stem});

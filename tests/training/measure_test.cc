@@ -11,7 +11,9 @@
 namespace hyperserve {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 HostTensor Doubles(Shape shape, const std::vector<double>& values) {
   HostTensor tensor = HostTensor::Zeros(Dtype::kF64, std::move(shape));
@@ -52,6 +54,15 @@ TEST(MeasureTest, AHypersolvedPlanWinsOnlyUndominated) {
   EXPECT_FALSE(hypersolved[1].wins);
   EXPECT_FALSE(hypersolved[2].wins);
   EXPECT_FALSE(hypersolved[3].wins);
+}
+
+TEST(MeasureTest, TablesLeaveOutWhatAPlanHasNot) {
+  PlanCalibration labelled = Plan("euler:1", 100, 0.3);
+  labelled.agreement = 0.75;
+  EXPECT_THAT(CalibrationTable({labelled}), HasSubstr(" 0.7500 "));
+  const std::string flow = CalibrationTable({Plan("heun:1", 100, 0.3)});
+  EXPECT_THAT(flow, HasSubstr("       - "));
+  EXPECT_THAT(flow, Not(AnyOf(HasSubstr("0.0000"), HasSubstr("yes"))));
 }
 
 TEST(MeasureTest, DefaultIsTheCheapestWithinTheError) {

@@ -36,10 +36,10 @@ TEST(PhiloxNormals, FollowTheFormulaOfTheWire) {
       EXPECT_EQ(static_cast<double>(static_cast<float>(u)), u) << "not exact in float32";
       return u;
     };
-    for (size_t pair = 0; pair < 2 && 4 * block + 2 * pair < 6; ++pair) {
+    for (size_t pair = 0; pair < 2 && size_t{4} * block + 2 * pair < 6; ++pair) {
       const double radius = std::sqrt(-2.0 * std::log(uniform(2 * pair)));
       const double angle = 2.0 * std::numbers::pi * uniform(2 * pair + 1);
-      const size_t even = 4 * block + 2 * pair;
+      const size_t even = size_t{4} * block + 2 * pair;
       EXPECT_NEAR(normals[even], radius * std::cos(angle), 1e-14);
       EXPECT_NEAR(normals[even + 1], radius * std::sin(angle), 1e-14);
     }

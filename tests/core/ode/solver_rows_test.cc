@@ -95,7 +95,7 @@ TEST(SolverRows, FinishedRowsCostNothing) {
 TEST(SolverRows, TheStepLimitEndsARow) {
   for (const Tableau& tableau : Pairs()) {
     const auto result =
-        Solve([](int64_t row, double s, std::span<const double> z,
+        Solve([](int64_t row, double s, std::span<const double>,
                  std::span<double> dz) { dz[0] = row == 0 ? 0.0 : std::cos(2000.0 * s); },
               Controlled(tableau, 12), RowMatrix::Of({{1.0}, {1.0}}));
     EXPECT_EQ(result.status[0], RowStatus::kConverged);
@@ -108,7 +108,7 @@ TEST(SolverRows, TheStepLimitEndsARow) {
 }
 
 TEST(SolverRows, ReachingTheEndWithTheLastStepAllowedIsConverged) {
-  const RowField field = [](int64_t, double s, std::span<const double> z, std::span<double> dz) {
+  const RowField field = [](int64_t, double s, std::span<const double>, std::span<double> dz) {
     dz[0] = std::cos(10.0 * s);
   };
   const auto free = Solve(field, Controlled(kDopri5Tableau), RowMatrix::Of({{1.0}}));
@@ -137,8 +137,7 @@ TEST(SolverRows, NoiseUnderflows) {
 }
 
 TEST(SolverRows, AFieldThatEndsLeavesTheLastFiniteState) {
-  const RowField field = [](int64_t row, double s, std::span<const double> z,
-                            std::span<double> dz) {
+  const RowField field = [](int64_t row, double s, std::span<const double>, std::span<double> dz) {
     dz[0] = row == 1 && s > 0.5 ? std::nan("") : 1.0;
   };
   for (const Tableau& tableau : Pairs()) {
