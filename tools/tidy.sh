@@ -3,7 +3,7 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$hyperserve_root"
-tools/build.sh tidy hyperserve_proto hyperserve_grpc  # the generated headers
+tools/build.sh tidy hyperserve_proto hyperserve_grpc hyperserve_recipe_proto  # the generated headers
 
 # Sources with LibTorch are known by its search path in their compile command.
 mapfile -t sources < <(/usr/bin/python3 - build/tidy/compile_commands.json <<'PYTHON'

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -156,11 +157,12 @@ TEST_F(Commands, SampleDrawsAPictureOrSaysWhatIsMissing) {
 TEST_F(Commands, OutputThatCannotBeWrittenIsAFailure) {
   const std::string program = HYPERSERVE_CLIENT_BINARY " ", at = " --address=" + daemon_->address();
   const std::string few = "sample --model=tiny_flow --rows=10", many = few + "000";
-  const std::string classify = "classify " + File("images") + " --model=tiny_classifier";
+  const std::string classify =
+      absl::StrCat("classify ", File("images"), " --model=tiny_classifier");
   const std::string told = "stdout could not be written: ";
   for (const std::string& words : {few, few + " --format=json", many, classify}) {
     SCOPED_TRACE(words);
-    const Finished full = Shell("exec " + program + words + at + " >/dev/full");
+    const Finished full = Shell(absl::StrCat("exec ", program, words, at, " >/dev/full"));
     EXPECT_THAT(full.out, EndsWith(told + "No space left on device\nrc 1\n"));
   }
   EXPECT_EQ(Shell("exec " + program + "--help >/dev/full").out,

@@ -93,7 +93,7 @@ class Load {
   struct Origin {
     int64_t generation = 0;
     int64_t bucket = 0;  // on a GPU, where other sizes of a batch are rounded otherwise
-    auto operator<=>(const Origin&) const = default;
+    auto operator<=>(const Origin&) const = default;  // NOLINT(modernize-use-nullptr): not ours
   };
   std::map<Origin, std::set<std::string>> answers;  // bits
   std::vector<absl::Status> failures;

@@ -106,7 +106,7 @@ std::vector<double> Doubles(Dtype dtype, std::span<const std::byte> bytes) {
 }  // namespace
 
 std::string GoldenFolder() {
-  const char* chosen = std::getenv("HYPERSERVE_GOLDEN");
+  const char* chosen = std::getenv("HYPERSERVE_GOLDEN");  // NOLINT(concurrency-mt-unsafe)
   return chosen == nullptr ? HYPERSERVE_GOLDEN_DEFAULT : chosen;
 }
 

@@ -54,7 +54,7 @@ TEST(DensityTest, RingsLieOnThreeRadiiByLength) {
   constexpr int kRows = 30000;
   const std::vector<float> points = Density::Named("rings")->Draw(3, 0, kRows);
   int inner = 0, outer = 0;
-  for (int row = 0; row < kRows; ++row) {
+  for (size_t row = 0; row < kRows; ++row) {
     const double radius = std::hypot(points[2 * row], points[2 * row + 1]);
     inner += radius < 1.2 ? 1 : 0;
     outer += radius > 2.0 ? 1 : 0;

@@ -152,8 +152,9 @@ TEST(ModelSpecTest, RefusesFlowsWithPartsOfAClassifier) {
 
 TEST(ModelSpecTest, HostileFilesEndInWords) {
   std::string deep = "{\"tanh\": {}}";
-  for (int i = 0; i <= spec_limits::kNesting; ++i)
-    deep = "{\"augment\": {\"layers\": [" + deep + "]}}";
+  for (int i = 0; i <= spec_limits::kNesting; ++i) {
+    deep = absl::StrCat("{\"augment\": {\"layers\": [", deep, "]}}");
+  }
   EXPECT_THAT(
       std::string(ParseModelSpec(Replaced(kClassifier, "{\"gelu\": {}}", deep)).status().message()),
       HasSubstr("nested deeper"));

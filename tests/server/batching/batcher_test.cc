@@ -150,7 +150,7 @@ TEST_F(BatcherTest, OversizeRequestIsSplitAndMerged) {
   EXPECT_EQ(result->rows.bucket, 4);
   EXPECT_EQ(control_->batches().size(), 3u);
 
-  std::vector<float> data(9 * 2);
+  std::vector<float> data(size_t{9} * 2);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
   Work work = MakeWork(9);
   work.spec.entry = Entry::kState;
@@ -160,7 +160,7 @@ TEST_F(BatcherTest, OversizeRequestIsSplitAndMerged) {
   clock_.Advance(milliseconds(1));
   const absl::StatusOr<WorkResult> merged = rows.get();
   ASSERT_TRUE(merged.ok()) << merged.status();
-  for (int i = 0; i < 9; ++i) EXPECT_EQ(merged->rows.state.as<float>()[i], FakeRow(data[2 * i]));
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(merged->rows.state.as<float>()[i], FakeRow(data[2 * i]));
 }
 
 TEST_F(BatcherTest, OneBadRequestDoesNotFailItsNeighbours) {

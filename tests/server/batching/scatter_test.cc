@@ -35,7 +35,7 @@ TEST(RowsOf, SegmentWithData) {
   const Segment part = RowsOf(whole, 2, 2);
   EXPECT_EQ(part.rows, 2);
   EXPECT_EQ(part.data.shape, (Shape{2, 4}));
-  ASSERT_EQ(part.data.bytes.size(), 2 * 4 * sizeof(float));
+  ASSERT_EQ(part.data.bytes.size(), size_t{2} * 4 * sizeof(float));
   float first = 0;
   std::memcpy(&first, part.data.bytes.data(), sizeof first);
   EXPECT_EQ(first, 8.0f);
