@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "server/listener.h"
@@ -22,8 +23,8 @@
 namespace hyperserve {
 namespace {
 
-// A few minutes of work, and 0.1 s of one (0.03 s on a GPU): a core does some 2e10
-// MACs a second, an H100 some 3e12 on this engine.
+// A few minutes of work in all, and 0.1 s of one evaluation (0.03 s on a GPU): a core does some
+// 2e10 MACs a second, an H100 some 3e12 on this engine.
 constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
 constexpr double kBatchMacsOfCore = 1.5e9, kBatchMacsOfGpu = 1e11;
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
@@ -166,7 +167,7 @@ absl::Status Daemon::Parts::StartListening() {
   SetHealth("", false);
   HS_ASSIGN_OR_RETURN(admin_listener,
                       Listen("admin_address", options.admin_address, limits, &admin));
-  HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address));
+  HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start(address.host, address.port,
                               {{"/metrics", [this] { return MetricsPage(environment, refused); }},

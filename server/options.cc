@@ -1,9 +1,9 @@
 #include "server/options.h"
 
-#include <charconv>
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
+#include "core/base/host_port.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
@@ -37,9 +37,11 @@ absl::Status CheckTexts(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--log_level=", options.log_level, " is none of debug, info, warn, error"));
   }
-  HS_RETURN_IF_ERROR(Annotate(ParseHostPort(options.address).status(), "--address"));
-  HS_RETURN_IF_ERROR(Annotate(ParseHostPort(options.admin_address).status(), "--admin_address"));
-  return Annotate(ParseHostPort(options.http_address).status(), "--http_address");
+  HS_RETURN_IF_ERROR(
+      Annotate(ParseHostPort(options.address, /*port_min=*/0).status(), "--address"));
+  HS_RETURN_IF_ERROR(
+      Annotate(ParseHostPort(options.admin_address, /*port_min=*/0).status(), "--admin_address"));
+  return Annotate(ParseHostPort(options.http_address, /*port_min=*/0).status(), "--http_address");
 }
 
 }  // namespace
@@ -67,21 +69,6 @@ absl::Status ValidateOptions(const Options& options) {
         options.queue_rows_max, ": such a request could never be queued"));
   }
   return CheckTexts(options);
-}
-
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  HostPort parsed;
-  const auto error = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", Absl(text), "' is no host:port, as in 127.0.0.1:8500"));
-  };
-  if (colon == std::string_view::npos || colon == 0) return error();
-  parsed.host = text.substr(0, colon);
-  const char* const end = text.data() + text.size();
-  const auto [stop, code] = std::from_chars(text.data() + colon + 1, end, parsed.port);
-  if (code != std::errc() || stop != end || parsed.port < 0 || parsed.port > 65535) return error();
-  return parsed;
 }
 
 std::string OptionsHelp() {

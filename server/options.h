@@ -99,13 +99,6 @@ std::vector<OptionLine> OptionLines(const Options& options);
 // kInvalidArgument names the flag, its value and what would be right.
 absl::Status ValidateOptions(const Options& options);
 
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-// "127.0.0.1:8500", "[::]:0". kInvalidArgument in words.
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
-
 // What --help prints.
 std::string OptionsHelp();
 // The table of docs/OPERATIONS.md.

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/address.h"
+#include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "training/commands.h"
@@ -108,7 +108,8 @@ std::string UsageProblem(const std::vector<char*>& words) {
   if (to.empty() == absl::GetFlag(FLAGS_to_folder).empty()) {
     return "publish takes either --to=HOST:PORT or --to_folder=FOLDER";
   }
-  if (const absl::Status status = CheckAddress(to); !to.empty() && !status.ok()) {
+  if (const absl::Status status = ParseHostPort(to, /*port_min=*/1).status();
+      !to.empty() && !status.ok()) {
     return absl::StrCat("--to=", to, ": ", status.message());
   }
   if (const int64_t parent = absl::GetFlag(FLAGS_parent); parent < -1) {

@@ -3,8 +3,8 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
-#include "client/address.h"
 #include "client/command/command.h"
+#include "core/base/host_port.h"
 #include "core/base/status.h"
 
 ABSL_FLAG(std::string, address, "127.0.0.1:8500", "where the daemon answers calls");
@@ -80,7 +80,7 @@ absl::Status CheckTime(const absl::Flag<absl::Duration>& flag) {
 }
 
 absl::Status CheckHostPort(const absl::Flag<std::string>& flag) {
-  const absl::Status status = CheckAddress(absl::GetFlag(flag));
+  const absl::Status status = ParseHostPort(absl::GetFlag(flag), /*port_min=*/1).status();
   if (status.ok()) return status;
   const absl::CommandLineFlag& self = absl::GetFlagReflectionHandle(flag);
   return UsageError(

@@ -139,7 +139,7 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
     queue = &queues_.emplace_back();
     queue->spec = work.spec;
     queue->dtype = work.segment.data.dtype;
-    queue->batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
+    queue->batch_rows_max = work.batch_rows_max;
     queue->last_turn = turn_;
   }
   for (int64_t i = 0; i < request->piece_count(); ++i) {
@@ -156,9 +156,9 @@ absl::Status Batcher::Impl::Admit(const std::shared_ptr<PendingRequest>& request
 }
 
 void Batcher::Impl::Submit(Work work, Done done) {
-  const int64_t batch_rows = std::min(work.batch_rows_max, options_.batch_rows_max);
+  work.batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
   const auto request =
-      std::make_shared<PendingRequest>(std::move(work), std::move(done), clock_->Now(), batch_rows);
+      std::make_shared<PendingRequest>(std::move(work), std::move(done), clock_->Now());
   absl::Status status = request->work().segment.rows < 1
                             ? absl::InvalidArgumentError("a request needs at least one row")
                             : request->Death(request->arrival());

@@ -61,7 +61,7 @@ struct BatcherOptions {
   int64_t pending_macs_max = 1LL << 62;             // predicted MACs of what is not answered yet
   int64_t live_queues_max = 64;                     // distinct keys waiting or running
   int solvers = 1;                                  // threads, an engine each
-  int advance_steps = 8;                   // steps between two looks at deadlines and cancellation
+  int advance_steps = 1;                   // steps between two looks at deadlines and cancellation
   std::chrono::milliseconds turn_max{50};  // a batch solves this long, then others have a turn
   std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
 };

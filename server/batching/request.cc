@@ -15,19 +15,17 @@ double Seconds(Clock::TimePoint from, Clock::TimePoint to) {
 
 }  // namespace
 
-PendingRequest::PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival,
-                               int64_t piece_rows)
+PendingRequest::PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival)
     : work_(std::move(work)),
       done_(std::move(done)),
       arrival_(arrival),
-      piece_rows_(piece_rows),
-      piece_count_((work_.segment.rows + piece_rows - 1) / piece_rows),
+      piece_count_((work_.segment.rows + work_.batch_rows_max - 1) / work_.batch_rows_max),
       parts_(static_cast<size_t>(piece_count_)),
       missing_(piece_count_) {}
 
 Segment PendingRequest::PieceSegment(int64_t piece) const {
-  const int64_t begin = piece * piece_rows_;
-  return RowsOf(work_.segment, begin, std::min(piece_rows_, work_.segment.rows - begin));
+  const int64_t begin = piece * work_.batch_rows_max;
+  return RowsOf(work_.segment, begin, std::min(work_.batch_rows_max, work_.segment.rows - begin));
 }
 
 absl::Status PendingRequest::Death(Clock::TimePoint now) const {

@@ -15,8 +15,8 @@ namespace hyperserve {
 
 class PendingRequest {
  public:
-  // Cuts into pieces of at most `piece_rows` rows.
-  PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival, int64_t piece_rows);
+  // Cuts into pieces of at most batch_rows_max rows.
+  PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival);
 
   const Work& work() const { return work_; }
   Clock::TimePoint arrival() const { return arrival_; }
@@ -38,7 +38,6 @@ class PendingRequest {
   const Work work_;
   const Batcher::Done done_;
   const Clock::TimePoint arrival_;
-  const int64_t piece_rows_;
   const int64_t piece_count_;
   std::atomic<bool> finished_{false};
 

@@ -56,16 +56,5 @@ TEST(Options, Bounds) {
   ExpectRefused({.http_address = "8502"}, "--http_address");
 }
 
-TEST(ParseHostPort, ReadsBothParts) {
-  const auto parsed = ParseHostPort("[::1]:8500");
-  ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed->host, "[::1]");
-  EXPECT_EQ(parsed->port, 8500);
-  for (const char* bad :
-       {"", ":1", "host", "host:", "host:x", "host:-1", "host:65536", "host:1x"}) {
-    EXPECT_FALSE(ParseHostPort(bad).ok()) << bad;
-  }
-}
-
 }  // namespace
 }  // namespace hyperserve

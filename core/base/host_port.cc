@@ -1,4 +1,4 @@
-#include "client/address.h"
+#include "core/base/host_port.h"
 
 #include <charconv>
 #include <string>
@@ -25,17 +25,17 @@ bool IsHost(std::string_view host) {
 
 }  // namespace
 
-absl::Status CheckAddress(std::string_view address) {
+absl::StatusOr<HostPort> ParseHostPort(std::string_view address, int port_min) {
   const size_t colon = address.rfind(':');
   if (colon == address.npos || address.ends_with(']')) return Wrong("there is no port");
   const std::string_view host = address.substr(0, colon), text = address.substr(colon + 1);
   if (!IsHost(host)) return Wrong(absl::StrCat("'", Absl(host), "' is no host"));
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port < 1 || port > 65535) {
-    return Wrong(absl::StrCat("'", Absl(text), "' is no port from 1 to 65535"));
+  if (error != std::errc() || end != text.data() + text.size() || port < port_min || port > 65535) {
+    return Wrong(absl::StrCat("'", Absl(text), "' is no port from ", port_min, " to 65535"));
   }
-  return absl::OkStatus();
+  return HostPort{.host = std::string(host), .port = port};
 }
 
 }  // namespace hyperserve
