@@ -137,7 +137,7 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_RETURN_IF_ERROR(
       WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
-               CalibrationTable(calibration.plans), run->recipe.name(), quality,
+               CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
                DurationText(trained), DurationText(run->clock.seconds()), calibration.device,
                calibration.default_plan, run->model_folder);
   return absl::OkStatus();
@@ -160,8 +160,8 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
   std::vector<PlanCalibration> shown = fitted.base_plans;
   shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
-  absl::PrintF("%s%s hyper_%s: claims K =", CalibrationTable(shown), run->recipe.name(),
-               PrintMethod(fitted.spec.method));
+  absl::PrintF("%s%s hyper_%s: claims K =", CalibrationTable(fit.model->spec().kind, shown),
+               run->recipe.name(), PrintMethod(fitted.spec.method));
   for (const int steps : fitted.spec.steps) absl::PrintF(" %d", steps);
   absl::PrintF("; best of iteration %s, all in %s, on %s\n%s/%d\n",
                fitted.spec.provenance.at("best_iteration"), DurationText(run->clock.seconds()),
@@ -185,8 +185,9 @@ absl::Status Calibrate(const CommandOptions& options) {
   std::vector<PlanCalibration> shown = calibration.plans;
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
-               CalibrationTable(shown), run->recipe.name(), calibration.rows, calibration.reference,
-               calibration.default_plan, DurationText(run->clock.seconds()), calibration.device);
+               CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
+               calibration.reference, calibration.default_plan, DurationText(run->clock.seconds()),
+               calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
 }

@@ -229,7 +229,7 @@ absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& 
   if (claims.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the correction does not beat its base method at any K; nothing is written\n",
-                     CalibrationTable(result.calibration.plans)));
+                     CalibrationTable(options.model->spec().kind, result.calibration.plans)));
   }
   result.spec.steps = claims;
   std::vector<PlanCalibration> classical = options.classical;

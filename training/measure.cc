@@ -190,14 +190,14 @@ std::string CheapestWithin(const std::vector<PlanCalibration>& classical, double
   return best == nullptr ? std::string() : best->plan;
 }
 
-std::string CalibrationTable(const std::vector<PlanCalibration>& plans) {
+std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans) {
   std::string table =
       absl::StrFormat("%-16s %11s %11s %7s %8s %6s %12s %10s  %s\n", "plan", "error mean",
                       "error max", "agree", "NFE", "g", "MACs", "us/row", "wins");
   for (const PlanCalibration& plan : plans) {
     // Flows have no labels to agree on.
     const std::string agreement =
-        plan.agreement == 0 ? "-" : absl::StrFormat("%.4f", plan.agreement);
+        kind == ModelKind::kFlow ? "-" : absl::StrFormat("%.4f", plan.agreement);
     absl::StrAppendFormat(&table, "%-16s %11.3e %11.3e %7s %8.1f %6.0f %12.4g %10.2f  %s\n",
                           plan.plan, plan.error_mean, plan.error_max, agreement, plan.nfe,
                           plan.correction_evaluations, plan.macs, 1e6 * plan.seconds_per_row,

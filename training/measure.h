@@ -77,6 +77,6 @@ void MarkWins(const std::vector<PlanCalibration>& classical,
 std::string CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
 
 // A table for people.
-std::string CalibrationTable(const std::vector<PlanCalibration>& plans);
+std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans);
 
 }  // namespace hyperserve
