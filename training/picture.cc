@@ -1,10 +1,12 @@
 #include "training/picture.h"
 
-#include <cstdio>
 #include <map>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/io/gnuplot.h"
 
 namespace hyperserve {
 namespace {
@@ -15,17 +17,15 @@ std::string LineOf(const std::string& plan) { return plan.substr(0, plan.find(':
 std::string Panel(const std::string& x_label, int column, const std::vector<std::string>& lines) {
   std::vector<std::string> curves;
   for (const std::string& line : lines) {
-    // Underscores are subscripts to gnuplot unless told otherwise.
-    curves.push_back(absl::StrFormat("$%s using %d:3 with linespoints title \"%s\" noenhanced",
-                                     line, column, line));
+    curves.push_back(
+        absl::StrFormat("$%s using %d:3 with linespoints title \"%s\"", line, column, line));
   }
   return absl::StrFormat("set xlabel \"%s\"\nplot %s\n", x_label, absl::StrJoin(curves, ", "));
 }
 
 }  // namespace
 
-std::string CalibrationPlot(const std::string& title, const std::vector<PlanCalibration>& plans,
-                            const std::string& png) {
+std::string CalibrationPlot(const std::string& title, const std::vector<PlanCalibration>& plans) {
   std::map<std::string, std::string> data;
   for (const PlanCalibration& plan : plans) {
     std::string& rows = data[LineOf(plan.plan)];
@@ -39,24 +39,18 @@ std::string CalibrationPlot(const std::string& title, const std::vector<PlanCali
   }
   absl::StrAppendFormat(
       &script,
-      "set terminal pngcairo size 1200,520\nset output \"%s\"\n"
-      "set multiplot layout 1,2 title \"%s: mean relative error of z(s1)\"\n"
-      "set logscale xy\nset grid\nset ylabel \"error\"\nset format y \"%%g\"\n%s%s",
-      png, title, Panel("evaluations of f", 1, lines),
+      "set terminal pngcairo size 1200,520 noenhanced\nset multiplot layout 1,2 title %s\n"
+      "set logscale xy\nset grid\nset ylabel \"error\"\nset format y \"%%g\"\n%s%s"
+      "unset multiplot\n",
+      GnuplotQuoted(title + ": mean relative error of z(s1)"), Panel("evaluations of f", 1, lines),
       Panel("multiply-accumulates, g included", 2, lines));
   return script;
 }
 
 absl::Status DrawCalibration(const std::string& title, const std::vector<PlanCalibration>& plans,
-                             const std::string& png) {
-  std::FILE* gnuplot = popen("gnuplot", "w");
-  if (gnuplot == nullptr) return absl::UnavailableError("gnuplot does not start");
-  const std::string script = CalibrationPlot(title, plans, png);
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  if (pclose(gnuplot) != 0) {
-    return absl::UnavailableError("gnuplot is not there or did not draw " + png);
-  }
-  return absl::OkStatus();
+                             const std::string& path) {
+  HS_ASSIGN_OR_RETURN(const std::string png, RunGnuplot(CalibrationPlot(title, plans)));
+  return WriteFileAtomically(path, png);
 }
 
 }  // namespace hyperserve

@@ -9,12 +9,11 @@
 
 namespace hyperserve {
 
-// The gnuplot program that draws it, data included; writes `png`.
-std::string CalibrationPlot(const std::string& title, const std::vector<PlanCalibration>& plans,
-                            const std::string& png);
+// The gnuplot program that draws it as PNG, data included.
+std::string CalibrationPlot(const std::string& title, const std::vector<PlanCalibration>& plans);
 
-// Runs it. kUnavailable where there is no gnuplot.
+// Draws it into the file `path`, whole or not at all. Errors of RunGnuplot and WriteFileAtomically.
 absl::Status DrawCalibration(const std::string& title, const std::vector<PlanCalibration>& plans,
-                             const std::string& png);
+                             const std::string& path);
 
 }  // namespace hyperserve

@@ -59,8 +59,8 @@ TEST(MeasureTest, AHypersolvedPlanWinsOnlyUndominated) {
 TEST(MeasureTest, TablesLeaveOutWhatAPlanHasNot) {
   PlanCalibration labelled = Plan("euler:1", 100, 0.3);
   labelled.agreement = 0.75;
-  EXPECT_THAT(CalibrationTable({labelled}), HasSubstr(" 0.7500 "));
-  const std::string flow = CalibrationTable({Plan("heun:1", 100, 0.3)});
+  EXPECT_THAT(CalibrationTable(ModelKind::kClassifier, {labelled}), HasSubstr(" 0.7500 "));
+  const std::string flow = CalibrationTable(ModelKind::kFlow, {Plan("heun:1", 100, 0.3)});
   EXPECT_THAT(flow, HasSubstr("       - "));
   EXPECT_THAT(flow, Not(AnyOf(HasSubstr("0.0000"), HasSubstr("yes"))));
 }
@@ -107,11 +107,10 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
 TEST(PictureTest, OneCurveForEachMethod) {
   const std::string plot = CalibrationPlot(
       "rings",
-      {Plan("heun:1", 100, 0.3), Plan("heun:2", 200, 0.1), Plan("hyper_heun:1", 110, 0.01)},
-      "out.png");
+      {Plan("heun:1", 100, 0.3), Plan("heun:2", 200, 0.1), Plan("hyper_heun:1", 110, 0.01)});
   EXPECT_THAT(plot, HasSubstr("$heun << EOD\n0 100 0.3\n0 200 0.1\nEOD"));
   EXPECT_THAT(plot, HasSubstr("$hyper_heun << EOD\n0 110 0.01\nEOD"));
-  EXPECT_THAT(plot, HasSubstr("set output \"out.png\""));
+  EXPECT_THAT(plot, HasSubstr("title 'rings: mean"));
 }
 
 }  // namespace
