@@ -27,9 +27,11 @@ PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at:
     for (int64_t i = 0; i < elements; ++i) {
       const double from = std::abs(static_cast<double>(*pa++));
       const double to = std::abs(static_cast<double>(*pb++));
-      const double scaled = static_cast<double>(*pe++) / (atol + rtol * std::max(from, to));
+      const double e = static_cast<double>(*pe++);
+      const double scaled = e / (atol + rtol * std::max(from, to));
       // A state that is infinite would make any error look small.
-      sum += std::isfinite(from + to) ? scaled * scaled : kNaN;
+      const bool finite = std::isfinite(from) && std::isfinite(to) && std::isfinite(e);
+      sum += finite ? scaled * scaled : kNaN;
     }
   }
   return squares;

@@ -14,10 +14,10 @@ __global__ void SumSquares(RowErrorOptions options, const Number* error, const N
   for (int64_t i = threadIdx.x; i < options.elements; i += kThreads) {
     const double from = fabs(static_cast<double>(z0[begin + i]));
     const double to = fabs(static_cast<double>(z1[begin + i]));
-    const double scaled =
-        static_cast<double>(error[begin + i]) / (options.atol + options.rtol * fmax(from, to));
+    const double e = static_cast<double>(error[begin + i]);
+    const double scaled = e / (options.atol + options.rtol * fmax(from, to));
     // A state that is infinite would make any error look small.
-    sum += isfinite(from + to) ? scaled * scaled : nan("");
+    sum += isfinite(from) && isfinite(to) && isfinite(e) ? scaled * scaled : nan("");
   }
   sums[threadIdx.x] = sum;
   for (int half = kThreads / 2; half > 0; half /= 2) {

@@ -50,8 +50,8 @@ double FirstStepGuess(double state_norm, double slope_norm, double span) {
 double FirstStep(double guess, double slope_norm, double curvature_norm, int embedded_order,
                  double span) {
   constexpr double kFlat = 1e-15, kAim = 0.01;
+  if (!std::isfinite(slope_norm) || !std::isfinite(curvature_norm)) return guess;
   const double steepest = std::max(slope_norm, curvature_norm);
-  if (!std::isfinite(steepest)) return guess;
   const double step = steepest <= kFlat ? std::max(1e-6, guess * 1e-3)
                                         : std::pow(kAim / steepest, 1.0 / (embedded_order + 1));
   return std::min({100.0 * guess, step, span});

@@ -269,7 +269,7 @@ void BatchSolver<Space>::Judge(Move& move) {
     Row& row = rows_[i];
     const StepController::Decision decision = row.controller.Decide(norms[i]);
     move.accepted[i] = decision.accepted;
-    row.finite = std::isfinite(norms[i]);
+    row.finite = !std::isnan(norms[i]);
     row.eps = move.eps[i] * decision.factor;
     counts(row).nfe += options_.tableau.stages() - 1;
     counts(row).accepted += decision.accepted ? 1 : 0;

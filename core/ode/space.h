@@ -40,9 +40,9 @@ concept StateSpace = requires(const S& space, const typename S::State& z,
   { space.Gather(z, indices) } -> std::same_as<typename S::State>;
   // Per row: is every number in it finite?
   { space.Finite(z) } -> std::same_as<std::vector<bool>>;
-  // Per row, in double: sqrt(mean_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2); not finite where
-  // e, z0 or z1 is not. Arguments: e, z0, z1, rtol, atol. e is a state that holds an error (Combine
-  // of a zero with the pair's weights).
+  // Per row, in double: sqrt(mean_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2); NaN where e, z0
+  // or z1 is not finite, infinite where it overflows. Arguments: e, z0, z1, rtol, atol. e is a
+  // state that holds an error (Combine of a zero with the pair's weights).
   { space.ErrorNorms(z, z, z, tolerance, tolerance) } -> std::same_as<PerRow>;
   // A state of zeros of the same shape.
   { space.Zero(z) } -> std::same_as<typename S::State>;

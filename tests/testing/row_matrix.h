@@ -102,7 +102,9 @@ class RowMatrixSpace {
         const double ratio = error.row(i)[d] / (atol + rtol * size);
         norms[i] += ratio * ratio;
         // max() drops a z1 that is not a number.
-        if (!std::isfinite(z0.row(i)[d]) || !std::isfinite(z1.row(i)[d])) norms[i] = NAN;
+        const bool finite = std::isfinite(z0.row(i)[d]) && std::isfinite(z1.row(i)[d]) &&
+                            std::isfinite(error.row(i)[d]);
+        if (!finite) norms[i] = NAN;
       }
       norms[i] = std::sqrt(norms[i] / static_cast<double>(z0.dims));
     }

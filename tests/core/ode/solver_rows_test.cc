@@ -136,6 +136,19 @@ TEST(SolverRows, NoiseUnderflows) {
   }
 }
 
+TEST(SolverRows, ToleranceThatNoStepReachesUnderflows) {
+  const RowField rotation = [](int64_t, double, std::span<const double> z, std::span<double> dz) {
+    dz[0] = z[1];
+    dz[1] = -z[0];
+  };
+  for (const double tolerance : {1e-100, 1e-300}) {  // the latter: the norm overflows
+    SolveOptions options = Controlled(kDopri5Tableau);
+    options.control = ErrorControl{.rtol = tolerance, .atol = tolerance, .max_steps = 10000};
+    const auto result = Solve(rotation, options, RowMatrix::Of({{1.0, 0.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kStepUnderflow) << tolerance;
+  }
+}
+
 TEST(SolverRows, AFieldThatEndsLeavesTheLastFiniteState) {
   const RowField field = [](int64_t row, double s, std::span<const double>, std::span<double> dz) {
     dz[0] = row == 1 && s > 0.5 ? std::nan("") : 1.0;
