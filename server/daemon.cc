@@ -12,12 +12,12 @@
 #include "absl/strings/escaping.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
+#include "core/base/version.h"
 #include "core/io/file.h"
 #include "server/listener.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/hyperserve_service.h"
 #include "server/status_pages.h"
-#include "server/version.h"
 #include "server/warm_up.h"
 
 namespace hyperserve {
@@ -227,6 +227,8 @@ void Daemon::Parts::OnBatch(const BatchReport& report) {
                   static_cast<double>(report.rows));
   metrics.Observe(Metric::kBatchRequests, {report.model_label, report.plan_label},
                   static_cast<double>(report.requests));
+  metrics.Observe(Metric::kBatchTurns, {report.model_label, report.plan_label},
+                  static_cast<double>(report.turns));
 }
 
 absl::Status Daemon::Parts::TellPorts() const {

@@ -22,6 +22,7 @@ BatchRun::BatchRun(const BatcherOptions& options, const Clock* clock,
 
 bool BatchRun::TakeTurn() {
   const Clock::TimePoint until = clock_->Now() + options_.turn_max;
+  ++turns_;
   do {
     absl::StatusOr<bool> solved = Step();
     if (!solved.ok()) {
@@ -77,7 +78,8 @@ void BatchRun::Scatter(BatchResult result) {
     options_.on_batch({.model_label = work.model_label,
                        .plan_label = work.plan_label,
                        .requests = static_cast<int64_t>(pieces.size()),
-                       .rows = total});
+                       .rows = total,
+                       .turns = turns_});
   }
   const auto deliver = [&](const Piece& piece, BatchResult rows) {
     std::optional<WorkResult> whole =

@@ -51,6 +51,7 @@ struct BatchReport {
   std::string model_label, plan_label;
   int64_t requests = 0;  // pieces of requests
   int64_t rows = 0;      // padding not counted
+  int64_t turns = 0;     // above 1: it gave way to others
 };
 
 struct BatcherOptions {

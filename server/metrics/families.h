@@ -19,6 +19,7 @@ enum class Metric {
   kRequestRows,
   kBatchRows,
   kBatchRequests,
+  kBatchTurns,
   kRows,
   kFieldEvaluations,
   kCorrectionEvaluations,
@@ -58,8 +59,10 @@ inline constexpr std::array<double, 19> kDurationBuckets = {
     1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
 inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,   32,   64,   128,
                                                        256, 512, 1024, 2048, 4096, 8192, 16384};
+inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
+                                                        100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 27> kFamilies = {{
+inline constexpr std::array<MetricFamily, 28> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -109,6 +112,13 @@ inline constexpr std::array<MetricFamily, 27> kFamilies = {{
      "Requests that shared one batch.",
      {"model", "plan"},
      kRowBuckets},
+    {Metric::kBatchTurns,
+     MetricType::kHistogram,
+     "hyperserve_batch_turns",
+     "turns",
+     "Turns that a batch took; above 1: it gave way to others.",
+     {"model", "plan"},
+     kTurnBuckets},
     {Metric::kRows,
      MetricType::kCounter,
      "hyperserve_rows_total",

@@ -1,6 +1,8 @@
 // Long work beside short: turns, sizes of batches, bounds of what is pending.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <thread>
 
 #include "tests/server/batching/batcher_fixture.h"
@@ -10,6 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::ElementsAre;
 
 using BatcherTurns = BatcherTest;
 
@@ -22,10 +25,16 @@ TEST_F(BatcherTurns, WorkMayAskForSmallerBatches) {
 }
 
 TEST_F(BatcherTurns, ALongBatchGivesWayToOthersAfterItsTurn) {
+  std::mutex mutex;
+  std::vector<int64_t> turns;
   Start({.batch_rows_max = 2,
          .queue_delay_max = milliseconds(1),
          .advance_steps = 1,
-         .turn_max = milliseconds(50)});
+         .turn_max = milliseconds(50),
+         .on_batch = [&](const BatchReport& report) {
+           const std::lock_guard lock(mutex);
+           turns.push_back(report.turns);
+         }});
   control_->CloseGate();
   Answer longer = Submit(MakeWork(2, 1000, 10));
   control_->WaitForBatches(1);
@@ -45,6 +54,8 @@ TEST_F(BatcherTurns, ALongBatchGivesWayToOthersAfterItsTurn) {
   ExpectRows(longer.get(), 2, 10);
   ExpectRows(same_key.get(), 2, 20);
   EXPECT_EQ(control_->batches().size(), 3u);
+  batcher_.reset();
+  EXPECT_THAT(turns, ElementsAre(1, 2, 1));
 }
 
 TEST_F(BatcherTurns, ABatchThatGaveWayIsAnsweredWhenNobodyWaitsForIt) {
