@@ -11,14 +11,16 @@ if(NOT failed)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUT} CONTENT [[
-#include "server/version.h"
+#include "core/base/version.h"
 
 namespace hyperserve {
 
 const char kVersion[] = "@VERSION@";
 const char kCommit[] = "@commit@";
 
-std::string VersionText() { return std::string("hyperserve ") + kVersion + " (commit " + kCommit + ")\n"; }
+std::string VersionText(std::string_view program) {
+  return std::string(program) + " " + kVersion + " (commit " + kCommit + ")\n";
+}
 
 }  // namespace hyperserve
 ]] @ONLY)

@@ -1,32 +1,18 @@
 #include "server/flags.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <string_view>
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage_config.h"
-#include "server/version.h"
+#include "core/base/command_line.h"
 
 namespace hyperserve {
 namespace {
 
-constexpr int kBadUsage = 2;
-bool parsing = false;
-
-// Abseil ends the process with 1 where a flag is wrong; scripts are promised 2, as of any program
-// that was called wrongly.
-void TurnIntoBadUsage(int status, void*) {
-  if (parsing && status != 0) _exit(kBadUsage);
-}
-
 [[noreturn]] void EndWithWords(const std::string& words) {
   std::fprintf(stderr, "hyperserve: %s\n", words.c_str());
-  std::exit(kBadUsage);  // NOLINT(concurrency-mt-unsafe): the only thread yet
+  std::exit(kUsageExitCode);  // NOLINT(concurrency-mt-unsafe): the only thread yet
 }
 
 // Empty is the flag's default: a script whose variable is not set would get a daemon.
@@ -60,13 +46,7 @@ Options ParseCommandLine(int argc, char** argv) {
       EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");
     }
   }
-  absl::FlagsUsageConfig config;
-  config.version_string = [] { return VersionText(); };
-  absl::SetFlagsUsageConfig(config);
-  on_exit(TurnIntoBadUsage, nullptr);
-  parsing = true;
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  parsing = false;
+  const std::vector<char*> rest = ParseFlags("hyperserve", argc, argv);
   if (rest.size() > 1) {
     EndWithWords("'" + std::string(rest[1]) + "' is no flag; see hyperserve --help");
   }

@@ -1,6 +1,3 @@
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -9,11 +6,11 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/command_line.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
@@ -47,21 +44,15 @@ ABSL_FLAG(absl::Duration, deadline, absl::Seconds(60), "publish: when to give up
 namespace hyperserve {
 namespace {
 
-constexpr int kUsageError = 2, kInterrupted = 130;
+constexpr int kInterrupted = 130;
 constexpr absl::Duration kDeadlineMin = absl::Milliseconds(1), kDeadlineMax = absl::Hours(24);
 constexpr char kUsage[] =
     "hyperserve-train: trains models and their corrections\n\n"
     "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER] [--replace]\n"
     "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] [--from=FOLDER]\n"
     "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
-    "  hyperserve-train publish GENERATION_FOLDER --model=NAME --to=HOST:PORT|--to_folder=FOLDER\n";
-
-bool parsing = false;
-
-// Abseil ends the process with 1 where a flag is wrong.
-void TurnIntoUsageError(int status, void*) {
-  if (parsing && status != 0) _exit(kUsageError);
-}
+    "  hyperserve-train publish GENERATION_FOLDER --model=NAME --to=HOST:PORT|--to_folder=FOLDER\n"
+    "  hyperserve-train --version\n";
 
 // Our own flags; Abseil's page holds those of every library as well.
 std::string Help() {
@@ -165,13 +156,10 @@ int Main(int argc, char** argv) {
       return 0;
     }
   }
-  on_exit(TurnIntoUsageError, nullptr);
-  parsing = true;
-  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  parsing = false;
+  const std::vector<char*> words = ParseFlags("hyperserve-train", argc, argv);
   if (const std::string problem = UsageProblem(words); !problem.empty()) {
     std::fprintf(stderr, "hyperserve-train: %s\nsee `hyperserve-train --help`\n", problem.c_str());
-    return kUsageError;
+    return kUsageExitCode;
   }
   struct sigaction stop = {};
   stop.sa_handler = [](int) { RequestStop(); };

@@ -17,6 +17,7 @@
 #include "client/command/flags.h"
 #include "client/command/output.h"
 #include "core/base/status.h"
+#include "core/base/version.h"
 
 namespace hyperserve {
 namespace {
@@ -104,6 +105,10 @@ int RunWords(std::span<const Command> commands, std::span<const std::string> wor
   }
   if (asks_help(words[0]) || words[0] == "help") {
     PrintOut(Usage(commands));
+    return 0;
+  }
+  if (words[0] == "--version") {
+    PrintOut(VersionText("hyperserve-client"));
     return 0;
   }
   const auto command = std::ranges::find(commands, std::string_view(words[0]), &Command::name);
@@ -212,9 +217,11 @@ std::string Usage(std::span<const Command> commands) {
     absl::StrAppendFormat(&text, "  %-9s %-15s %s\n", View(command.name), View(command.arguments),
                           View(command.summary));
   }
-  absl::StrAppend(&text,
-                  "\n`hyperserve-client COMMAND --help` shows the options of one command.\n"
-                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows failed.\n");
+  absl::StrAppend(
+      &text,
+      "\n`hyperserve-client COMMAND --help` shows the options of one command, `--version` the "
+      "version.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows failed.\n");
   return text;
 }
 

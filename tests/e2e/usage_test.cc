@@ -42,6 +42,15 @@ TEST(Usage, HelpShowsOurOwnOptions) {
                  "--threads", "when to give up (default: 1m)"});
 }
 
+TEST(Usage, VersionsAreOne) {
+  const std::string version = RunToEnd({HYPERSERVE_BINARY, "--version"}).out;
+  EXPECT_THAT(version, testing::MatchesRegex("hyperserve [0-9.]+ [(]commit [0-9a-z-]+[)]\n"));
+  const std::string after_name = version.substr(version.find(' '));
+  EXPECT_EQ(RunToEnd({HYPERSERVE_CLIENT_BINARY, "--version"}).out,
+            "hyperserve-client" + after_name);
+  EXPECT_EQ(RunToEnd({HYPERSERVE_TRAIN_BINARY, "--version"}).out, "hyperserve-train" + after_name);
+}
+
 TEST(Usage, WhatNeedsAModelSaysSo) {
   for (const char* command : {"publish", "rollback"}) {
     EXPECT_THAT(RunToEnd({HYPERSERVE_CLIENT_BINARY, command, "--help"}).out,

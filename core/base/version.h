@@ -2,12 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace hyperserve {
 
 extern const char kVersion[];  // "0.1.0"
 extern const char kCommit[];   // "1a2b3c4d5e6f", with "-dirty" where files differ; "unknown"
 
-std::string VersionText();  // one line, as --version prints it
+// One line, as `program --version` prints it.
+std::string VersionText(std::string_view program);
 
 }  // namespace hyperserve
