@@ -34,30 +34,35 @@ constexpr std::chrono::milliseconds kClosePoll(2);
 // closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
 
-std::string ResolveDevice(const std::string& asked, const std::vector<DeviceInfo>& devices) {
-  if (asked != "auto") return asked;
+std::string FirstGpu(const std::vector<DeviceInfo>& devices) {
   const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
     return device.name.starts_with("cuda:");
   });
   return gpu == devices.end() ? "cpu" : gpu->name;
 }
 
-int ResolveSolvers(const Options& options, const std::string& device) {
-  if (options.solvers > 0) return options.solvers;
-  if (device != "cpu") return kSolversOfGpu;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+// With everything decided that was left to us, as GetServerInfo tells it.
+Options InForce(Options options, const std::vector<DeviceInfo>& devices) {
+  if (options.device == "auto") options.device = FirstGpu(devices);
+  const bool cpu = options.device == "cpu";
+  const auto decide = [](auto& value, auto choice) {
+    if (value == 0) value = choice;
+  };
+  decide(options.solvers,
+         cpu ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : kSolversOfGpu);
+  decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
+  decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
+  return options;
 }
 
-CallLimits LimitsOf(const Options& options, const std::string& device, int solvers) {
+CallLimits LimitsOf(const Options& options) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
-  const bool cpu = device == "cpu";
-  const auto given = [](double value, double otherwise) { return value > 0 ? value : otherwise; };
   return {.request_rows_max = options.request_rows_max,
-          .request_macs_max = given(options.pending_macs_max,
-                                    cpu ? kPendingMacsOfCore * solvers : kPendingMacsOfGpu),
-          .batch_macs_max = given(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu),
+          .request_bytes_max = options.queue_bytes_max,
+          .request_macs_max = options.pending_macs_max,
+          .batch_macs_max = options.batch_macs_max,
           .steps_max = options.steps_max,
           .save_at_max = options.save_at_max,
           .reply_bytes_default = options.reply_bytes_default,
@@ -114,10 +119,8 @@ struct Daemon::Parts {
   void OnBatch(const BatchReport& report);
   void SetHealth(const std::string& name, bool serving) const;
 
-  const Options options;
+  Options options;  // from StartBatcher on those in force
   const std::function<bool()> ending;
-  std::string device;
-  int solvers = 0;
   Metrics metrics;
   RefusedModels refused;
   Environment environment;
@@ -131,9 +134,8 @@ struct Daemon::Parts {
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  device = ResolveDevice(options.device, devices);
-  solvers = ResolveSolvers(options, device);
-  environment.limits = LimitsOf(options, device, solvers);
+  options = InForce(std::move(options), devices);
+  environment.limits = LimitsOf(options);
   environment.facts = FactsOf(options, devices);
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
@@ -142,19 +144,19 @@ absl::Status Daemon::Parts::StartBatcher() {
   for (const DeviceInfo& one : devices) {
     metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
   }
-  HS_ASSIGN_OR_RETURN(
-      batcher, Batcher::Start(
-                   {.batch_rows_max = options.batch_rows_max,
-                    .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
-                    .queue_rows_max = options.queue_rows_max,
-                    .queue_bytes_max = options.queue_bytes_max,
-                    .pending_macs_max = static_cast<int64_t>(environment.limits.request_macs_max),
-                    .live_queues_max = options.live_queues_max,
-                    .solvers = solvers,
-                    .advance_steps = options.advance_steps,
-                    .turn_max = std::chrono::milliseconds(options.turn_max_ms),
-                    .on_batch = [this](const BatchReport& report) { OnBatch(report); }},
-                   [this] { return MakeReadableEngine(device); }, &Clock::Real()));
+  HS_ASSIGN_OR_RETURN(batcher,
+                      Batcher::Start(
+                          {.batch_rows_max = options.batch_rows_max,
+                           .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
+                           .queue_rows_max = options.queue_rows_max,
+                           .queue_bytes_max = options.queue_bytes_max,
+                           .pending_macs_max = static_cast<int64_t>(options.pending_macs_max),
+                           .live_queues_max = options.live_queues_max,
+                           .solvers = options.solvers,
+                           .advance_steps = options.advance_steps,
+                           .turn_max = std::chrono::milliseconds(options.turn_max_ms),
+                           .on_batch = [this](const BatchReport& report) { OnBatch(report); }},
+                          [this] { return MakeReadableEngine(options.device); }, &Clock::Real()));
   environment.batcher = batcher.get();
   return absl::OkStatus();
 }
@@ -182,13 +184,13 @@ absl::Status Daemon::Parts::OpenRegistry() {
                                       .read_only = options.read_only,
                                       .gate_margin = options.gate_margin,
                                       .poll_seconds = options.poll_seconds,
-                                      .device = device,
+                                      .device = options.device,
                                       .publish_queue_limit = options.publish_queue_max,
                                       .warm =
-                                          [this](const Model& model, const Hypersolver* correction,
+                                          [this](const auto& model, const auto& correction,
                                                  const std::function<bool()>& interrupted) {
-                                            return WarmUp(model, correction, solvers, interrupted,
-                                                          *batcher, Clock::Real());
+                                            return WarmUp(model, correction, options.solvers,
+                                                          interrupted, *batcher, Clock::Real());
                                           },
                                       .ending = ending},
                                      [this](const Registry::Event& event) { OnEvent(event); }));
@@ -215,7 +217,9 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
               absl::CEscape(event.model), event.method, event.generation, event.source,
               absl::CEscape(event.detail));
   if (!result.empty()) {
-    metrics.Increment(Metric::kPublishResults, {event.model, event.method, event.source, result});
+    // Every alpha is a method of its own, and anybody may try any.
+    const std::string method = event.method.substr(0, event.method.find('('));
+    metrics.Increment(Metric::kPublishResults, {event.model, method, event.source, result});
   } else if (bad) {
     refused.Add({event.model, event.detail});
   }
@@ -236,7 +240,7 @@ absl::Status Daemon::Parts::TellPorts() const {
   const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
   const std::string http_address = WithPort(options.http_address, http->port());
   spdlog::info("event=ready address={} admin_address={} http_address={} device={} solvers={}",
-               address, admin_address, http_address, device, solvers);
+               address, admin_address, http_address, options.device, options.solvers);
   if (options.ports_file.empty()) return absl::OkStatus();
   const std::string json =
       absl::StrCat("{\"address\": \"", address, "\", \"admin_address\": \"", admin_address,

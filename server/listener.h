@@ -1,6 +1,8 @@
-// A gRPC server on one address, with health and reflection beside its service.
+// A gRPC server on one address, with health and reflection beside its service. Any other call,
+// those of the Open Inference Protocol among them, is UNIMPLEMENTED in words.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -11,6 +13,7 @@
 namespace hyperserve {
 
 struct Listener {
+  std::unique_ptr<grpc::CallbackGenericService> others;  // answers what no service knows
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };

@@ -13,9 +13,10 @@ constexpr int kUnavailable = 503;
 void SetModelFigures(const ServedModel& served, Metrics& metrics) {
   double problems = served.problem.empty() ? 0 : 1;
   for (const CorrectionState& state : served.corrections) {
-    metrics.Set(Metric::kActiveGeneration, {served.name, PrintMethod(state.method)},
-                state.active ? static_cast<double>(state.active->number) : 0);
     if (!state.problem.empty()) ++problems;
+    if (!state.active) continue;  // a refused candidate must not make a label
+    metrics.Set(Metric::kActiveGeneration, {served.name, PrintMethod(state.method)},
+                static_cast<double>(state.active->number));
   }
   metrics.Set(Metric::kModelProblems, {served.name}, problems);
 }

@@ -96,7 +96,7 @@ struct PlanCalibration {
   double macs = 0;             // per row, f and g
   double seconds_per_row = 0;  // measured, at `batch` rows
   int batch = 0;
-  bool wins = true;  // hypersolved: beats its base method at equal or lower cost
+  bool wins = true;  // hypersolved: no classical plan has at most its error at at most its MACs
 };
 struct Calibration {
   std::string base_digest;

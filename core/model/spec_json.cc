@@ -215,6 +215,9 @@ absl::Status CheckNetShapes(const HypersolverSpec& spec, const Shape& state_shap
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   HS_ASSIGN_OR_RETURN(const v1::ModelSpec proto, ParseJson<v1::ModelSpec>(json));
   ModelSpec spec;
+  if (proto.kind() == "trajectory") {
+    return absl::UnimplementedError("kind: trajectory models are not built yet");
+  }
   if (proto.kind() == ModelKindName(ModelKind::kFlow)) {
     spec.kind = ModelKind::kFlow;
   } else if (proto.kind() != ModelKindName(ModelKind::kClassifier)) {

@@ -42,9 +42,11 @@ bool BatchRun::TakeTurn() {
 
 absl::StatusOr<bool> BatchRun::Step() {
   if (!begun_) {
-    started_ = clock_->Now();
     Batch batch{.spec = spec_, .segments = {}};
-    for (const Piece& piece : pieces()) batch.segments.push_back(piece.segment);
+    for (const Piece& piece : pieces()) {
+      piece.request->Begin(clock_->Now());
+      batch.segments.push_back(piece.segment);
+    }
     HS_RETURN_IF_ERROR(engine_->Begin(batch));
     begun_ = true;
   }
@@ -71,7 +73,6 @@ void BatchRun::Scatter(BatchResult result) {
   const std::vector<Piece> pieces = std::move(groups_.front());
   groups_.pop_front();
   begun_ = false;
-  const Clock::TimePoint ended = clock_->Now();
   const auto total = static_cast<int64_t>(result.status.size());
   if (options_.on_batch) {
     const Work& work = pieces.front().request->work();
@@ -83,11 +84,9 @@ void BatchRun::Scatter(BatchResult result) {
   }
   const auto deliver = [&](const Piece& piece, BatchResult rows) {
     std::optional<WorkResult> whole =
-        piece.request->Accept(piece.index,
-                              {.rows = std::move(rows),
-                               .engine = std::string(engine_->name()),
-                               .device = std::string(engine_->device())},
-                              started_, ended);
+        piece.request->Accept(piece.index, {.rows = std::move(rows),
+                                            .engine = std::string(engine_->name()),
+                                            .device = std::string(engine_->device())});
     if (whole) finish_(piece.request, *std::move(whole));
   };
   if (pieces.size() == 1) {

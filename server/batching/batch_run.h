@@ -47,7 +47,6 @@ class BatchRun {
   const Finish finish_;
   std::deque<std::vector<Piece>> groups_;  // that the engine solves together, the first one now
   bool begun_ = false;                     // the engine holds the first group
-  Clock::TimePoint started_;               // when it began
   int64_t turns_ = 0;                      // that it took or is taking
 };
 

@@ -164,7 +164,7 @@ void Batcher::Impl::Submit(Work work, Done done) {
                             : request->Death(request->arrival());
   if (status.ok()) status = Admit(request);
   if (!status.ok()) {
-    request->Finish(status);
+    request->Finish(status, {});
     return;
   }
   work_changed_.notify_one();
@@ -172,7 +172,7 @@ void Batcher::Impl::Submit(Work work, Done done) {
 
 void Batcher::Impl::Finish(const std::shared_ptr<PendingRequest>& request,
                            absl::StatusOr<WorkResult> result) {
-  if (!request->Finish(std::move(result))) return;
+  if (!request->Finish(std::move(result), request->Times(clock_->Now()))) return;
   const std::lock_guard lock(mutex_);
   if (live_.erase(request) > 0) {
     depth_.bytes -= request->work().bytes;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,15 @@ struct Work {
 // A request's part of a batch's results.
 struct WorkResult {
   BatchResult rows;  // this request's rows only
-  double queue_seconds = 0;
-  double solve_seconds = 0;  // from the first batch's start to the last one's end
   std::string engine;
   std::string device;
+};
+
+// Where a request's time went, whatever its answer.
+struct WorkTimes {
+  std::optional<double> queue_seconds;  // from admission to its first batch, or to an earlier
+                                        // answer; none: not admitted
+  std::optional<double> solve_seconds;  // from then to the answer; none: no batch began
 };
 
 // One batch that left an engine, for metrics.
@@ -69,7 +75,7 @@ struct BatcherOptions {
 
 class Batcher {
  public:
-  using Done = std::function<void(absl::StatusOr<WorkResult>)>;
+  using Done = std::function<void(absl::StatusOr<WorkResult>, const WorkTimes&)>;
   using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<Engine>>()>;
 
   // Starts the threads; each makes its own engine by calling the factory.

@@ -36,24 +36,32 @@ absl::Status PendingRequest::Death(Clock::TimePoint now) const {
       absl::StrCat("the deadline passed ", Seconds(arrival_, now), " s after the request came"));
 }
 
-bool PendingRequest::Finish(absl::StatusOr<WorkResult> result) {
+bool PendingRequest::Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times) {
   if (finished_.exchange(true, std::memory_order_acq_rel)) return false;
-  done_(std::move(result));
+  done_(std::move(result), times);
   return true;
 }
 
-std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part,
-                                                 Clock::TimePoint started, Clock::TimePoint ended) {
+void PendingRequest::Begin(Clock::TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (!begun_) begun_ = now;
+}
+
+WorkTimes PendingRequest::Times(Clock::TimePoint now) const {
+  const std::lock_guard lock(mutex_);
+  WorkTimes times{.queue_seconds = Seconds(arrival_, begun_.value_or(now))};
+  if (begun_) times.solve_seconds = Seconds(*begun_, now);
+  return times;
+}
+
+std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part) {
   const std::lock_guard lock(mutex_);
   parts_[static_cast<size_t>(piece)] = std::move(part.rows);
-  first_started_ = std::min(first_started_.value_or(started), started);
   if (--missing_ > 0) return std::nullopt;
   std::vector<BatchResult> parts;
   parts.reserve(parts_.size());
   for (std::optional<BatchResult>& one : parts_) parts.push_back(*std::move(one));
   part.rows = Concatenate(std::move(parts));
-  part.queue_seconds = Seconds(arrival_, *first_started_);
-  part.solve_seconds = Seconds(*first_started_, ended);
   return part;
 }
 

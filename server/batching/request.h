@@ -28,11 +28,15 @@ class PendingRequest {
   absl::Status Death(Clock::TimePoint now) const;
 
   // The first call answers; later ones do nothing and return false.
-  bool Finish(absl::StatusOr<WorkResult> result);
+  bool Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times);
+
+  // A batch with one of its pieces begins.
+  void Begin(Clock::TimePoint now);
+  // Of a request that was admitted and is answered now.
+  WorkTimes Times(Clock::TimePoint now) const;
 
   // Takes one piece's rows. The merged result when it was the last missing one.
-  std::optional<WorkResult> Accept(int64_t piece, WorkResult part, Clock::TimePoint started,
-                                   Clock::TimePoint ended);
+  std::optional<WorkResult> Accept(int64_t piece, WorkResult part);
 
  private:
   const Work work_;
@@ -41,10 +45,10 @@ class PendingRequest {
   const int64_t piece_count_;
   std::atomic<bool> finished_{false};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::optional<BatchResult>> parts_;  // guarded by mutex_
   int64_t missing_;                                // guarded by mutex_
-  std::optional<Clock::TimePoint> first_started_;  // guarded by mutex_
+  std::optional<Clock::TimePoint> begun_;          // guarded by mutex_
 };
 
 // A part of a request that fits into one batch.

@@ -64,7 +64,7 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
     served->problem = absl::StrCat("calibration.json: ", calibration.status().message());
   }
   HS_RETURN_IF_ERROR(services_.go_on());
-  if (services_.warm) HS_RETURN_IF_ERROR(services_.warm(*served->model, nullptr));
+  if (services_.warm) HS_RETURN_IF_ERROR(services_.warm(served->model, nullptr));
   LoadedModel& loaded = loaded_[served->name];
   loaded.folder = folder;
   loaded.model = served->model;

@@ -178,7 +178,8 @@ absl::Status Registry::Impl::SetUpGate() {
                .margin = options_.gate_margin,
                .read_only = options_.read_only};
   if (options_.warm) {
-    services_.warm = [this](const Model& model, const Hypersolver* correction) {
+    services_.warm = [this](const std::shared_ptr<const Model>& model,
+                            const std::shared_ptr<const Hypersolver>& correction) {
       return options_.warm(model, correction, [this] { return !GoOn().ok(); });
     };
   }

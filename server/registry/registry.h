@@ -90,7 +90,8 @@ struct RegistryOptions {
   int64_t publish_queue_limit = 8;  // candidates waiting; more are kResourceExhausted
   // Warms what will be served on every serving device, before the swap; called on the registry's
   // thread. `interrupted` is thread-safe: where it says yes, nobody waits for it any more.
-  std::function<absl::Status(const Model&, const Hypersolver*,
+  std::function<absl::Status(const std::shared_ptr<const Model>&,
+                             const std::shared_ptr<const Hypersolver>&,
                              const std::function<bool()>& interrupted)>
       warm;
   // Empty: on a readable engine of `device`. Tests put their own here.

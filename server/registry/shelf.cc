@@ -134,7 +134,7 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
   const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(*model_, correction.get()));
+  if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(model_, correction));
   GateInput input = {.model = model_, .candidate = correction, .probes = {candidate.probe}};
   if (active_.has_value()) {
     input.active = active_->generation->correction;
@@ -265,7 +265,7 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   outcome.generation = target->generation->number;
   if (outcome.generation != ActiveNumber()) {
     absl::Status warm;
-    if (services_->warm) warm = services_->warm(*model_, target->generation->correction.get());
+    if (services_->warm) warm = services_->warm(model_, target->generation->correction);
     HS_RETURN_IF_ERROR(services_->go_on());
     HS_RETURN_IF_ERROR(warm);
     HS_RETURN_IF_ERROR(Serve(*std::move(target)));

@@ -39,7 +39,9 @@ class Shelf {
   // What a shelf needs of the registry; outlives it.
   struct Services {
     GateMeasure measure;
-    std::function<absl::Status(const Model&, const Hypersolver*)> warm;  // may be empty
+    std::function<absl::Status(const std::shared_ptr<const Model>&,
+                               const std::shared_ptr<const Hypersolver>&)>
+        warm;  // may be empty
     // OK, or why what is being done is to end, in the words of the answer. Asked between steps.
     std::function<absl::Status()> go_on;
     double margin = 0.02;

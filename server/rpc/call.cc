@@ -24,12 +24,16 @@ std::string MakeRequestId() {
 Clock::TimePoint DeadlineOf(const grpc::CallbackServerContext& context, CallKind kind,
                             const Environment& environment, Clock::TimePoint now) {
   const CallLimits& limits = environment.limits;
-  using System = std::chrono::system_clock;
-  const System::time_point asked = context.deadline();
-  if (asked == System::time_point::max()) {
+  // gRPC's own type: a time point would overflow where a client waits for centuries.
+  const gpr_timespec asked = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
+  if (gpr_time_cmp(asked, gpr_inf_future(GPR_CLOCK_REALTIME)) == 0) {
     return now + (kind == CallKind::kUnary ? limits.deadline_default : limits.deadline_max);
   }
-  return now + std::min<Clock::TimePoint::duration>(asked - System::now(), limits.deadline_max);
+  const gpr_timespec left = gpr_time_sub(asked, gpr_now(GPR_CLOCK_REALTIME));
+  const std::chrono::duration<double> seconds(static_cast<double>(left.tv_sec) +
+                                              1e-9 * left.tv_nsec);
+  return now + std::chrono::duration_cast<Clock::TimePoint::duration>(
+                   std::min<std::chrono::duration<double>>(seconds, limits.deadline_max));
 }
 
 const char* CodeName(grpc::StatusCode code) {
@@ -141,14 +145,17 @@ void Call::Bind(Prepared& prepared) {
   prepared.work.patience = patience();
 }
 
-void Call::Record(const WorkResult& result) {
+void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times) {
   Metrics& metrics = *environment_->metrics;
-  const BatchResult& rows = result.rows;
+  const char* const code = CodeName(ToGrpc(result.status()).error_code());
+  const auto observe = [&](Metric metric, const std::optional<double>& seconds) {
+    if (seconds) metrics.Observe(metric, {model_label_, name_, plan_label_, code}, *seconds);
+  };
+  observe(Metric::kQueueDuration, times.queue_seconds);
+  observe(Metric::kSolveDuration, times.solve_seconds);
+  if (!result.ok()) return;
+  const BatchResult& rows = result->rows;
   rows_ += static_cast<int64_t>(rows.status.size());
-  metrics.Observe(Metric::kQueueDuration, {model_label_, name_, plan_label_, "OK"},
-                  result.queue_seconds);
-  metrics.Observe(Metric::kSolveDuration, {model_label_, name_, plan_label_, "OK"},
-                  result.solve_seconds);
   for (const RowStatus status : {RowStatus::kConverged, RowStatus::kStepLimit,
                                  RowStatus::kStepUnderflow, RowStatus::kNonFinite}) {
     const auto count = std::count(rows.status.begin(), rows.status.end(), status);

@@ -41,8 +41,8 @@ class Call {
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_->load(std::memory_order_relaxed); }
 
-  // Counts what was solved for it. For a stream once a chunk.
-  void Record(const WorkResult& result);
+  // Counts the time that its work took, and what was solved. For a stream once a chunk.
+  void Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times);
   // The last act: metrics, log line, trailing metadata.
   grpc::Status End(const absl::Status& status);
 

@@ -29,17 +29,18 @@ grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackSer
     return unary;
   }
   // Request and reply are gRPC's and live until the answer.
-  environment->batcher->Submit(prepared->work,
-                               [unary, fill, served = prepared->served,
-                                reply_context = ContextOf(*prepared, unary->call().id())](
-                                   absl::StatusOr<WorkResult> result) {
-                                 const absl::Status status = result.status();
-                                 if (status.ok()) {
-                                   unary->call().Record(*result);
-                                   fill(reply_context, *served, *std::move(result));
-                                 }
-                                 unary->Answer(status);
-                               });
+  environment->batcher->Submit(
+      prepared->work, [unary, fill, served = prepared->served,
+                       reply_context = ContextOf(*prepared, unary->call().id())](
+                          absl::StatusOr<WorkResult> result, const WorkTimes& times) mutable {
+        const absl::Status status = result.status();
+        unary->call().Record(result, times);
+        if (status.ok()) {
+          reply_context.times = times;
+          fill(reply_context, *served, *std::move(result));
+        }
+        unary->Answer(status);
+      });
   return unary;
 }
 

@@ -8,9 +8,10 @@ namespace hyperserve {
 
 struct CallLimits {
   int64_t request_rows_max = 16384;
-  double request_macs_max = 1e18;  // predicted, of one request or chunk
-  double batch_macs_max = 1e18;    // of one evaluation of f on a batch
-  int64_t steps_max = 10000;       // K of a fixed plan, and steps of an adaptive row
+  int64_t request_bytes_max = 256 << 20;  // of inputs and outputs, of one request or chunk
+  double request_macs_max = 1e18;         // predicted, likewise
+  double batch_macs_max = 1e18;           // of one evaluation of f on a batch
+  int64_t steps_max = 10000;              // K of a fixed plan, and steps of an adaptive row
   int64_t save_at_max = 1000;
   int64_t reply_bytes_default = (4 << 20) - (64 << 10);  // what ordinary gRPC clients receive
   int64_t reply_bytes_max = 64 << 20;

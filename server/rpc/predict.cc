@@ -53,6 +53,13 @@ double PredictRowMacs(const BatchSpec& spec, const Calibration& calibration) {
 }
 
 absl::Status BoundWork(const Calibration& calibration, const CallLimits& limits, Work& work) {
+  if (work.bytes > limits.request_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the request needs %d bytes of inputs and outputs (%d rows, with the states "
+        "of a classifier), more than queue_bytes_max = %d; send fewer rows in one "
+        "request",
+        work.bytes, work.segment.rows, limits.request_bytes_max));
+  }
   const double row_macs = PredictRowMacs(work.spec, calibration);
   const auto rows = static_cast<double>(work.segment.rows);
   if (rows * row_macs > limits.request_macs_max) {

@@ -15,7 +15,8 @@ namespace hyperserve {
 double PredictRowMacs(const BatchSpec& spec, const Calibration& calibration);
 
 // Fills in what the batcher needs to know of the work's size; the rest must be there.
-// kInvalidArgument where it is more than request_macs_max.
+// kInvalidArgument where it is more than request_bytes_max or request_macs_max: it could never be
+// admitted.
 absl::Status BoundWork(const Calibration& calibration, const CallLimits& limits, Work& work);
 
 }  // namespace hyperserve

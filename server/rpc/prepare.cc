@@ -200,10 +200,9 @@ absl::StatusOr<PreparedStream> PrepareStream(const v1::SampleStreamRequest& requ
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
   HS_RETURN_IF_ERROR(CheckReplyFits(std::min(stream.chunk_rows, sample.rows()), row_bytes,
                                     sample.options(), limits, "ask for a smaller chunk_rows"));
+  stream.whole.work.bytes = row_bytes;  // of one row, as macs below; ChunkOf multiplies
   Work chunk = ChunkOf(stream.whole.work, 0, std::min(stream.chunk_rows, sample.rows()));
   HS_RETURN_IF_ERROR(BoundWork(stream.whole.served->calibration, limits, chunk));
-  // Of one row; ChunkOf multiplies.
-  stream.whole.work.bytes = row_bytes;
   stream.whole.work.macs = chunk.macs / chunk.segment.rows;
   stream.whole.work.batch_rows_max = chunk.batch_rows_max;
   return stream;

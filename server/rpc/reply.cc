@@ -115,8 +115,8 @@ void FillInfo(const ReplyContext& context, const WorkResult& result, v1::SolveIn
   SetCollapsed(result.rows.correction_evaluations, info->mutable_correction_evaluations());
   SetCollapsed(result.rows.macs, info->mutable_macs());
   SetStatuses(result.rows.status, info->mutable_row_status());
-  info->set_queue_seconds(result.queue_seconds);
-  info->set_solve_seconds(result.solve_seconds);
+  info->set_queue_seconds(context.times.queue_seconds.value_or(0));
+  info->set_solve_seconds(context.times.solve_seconds.value_or(0));
   info->set_engine(result.engine);
   info->set_device(result.device);
   info->set_bucket(result.rows.bucket);

@@ -19,6 +19,7 @@ struct ReplyContext {
   Tier tier = Tier::kExact;
   int64_t generation = 0;
   std::string base_digest;
+  WorkTimes times;
 };
 ReplyContext ContextOf(const Prepared& prepared, std::string request_id);
 

@@ -51,6 +51,7 @@ absl::Status SampleStream::Prepare(const v1::SampleStreamRequest& request) {
                       PrepareStream(request, std::move(served), call_.environment().limits));
   call_.Bind(stream_.whole);
   reply_ = ContextOf(stream_.whole, call_.id());
+  reply_.times = {.queue_seconds = 0, .solve_seconds = 0};  // of its chunks, summed
   const int64_t rows = stream_.whole.work.segment.rows;
   chunks_ = rows / stream_.chunk_rows + (rows % stream_.chunk_rows != 0 ? 1 : 0);
   return absl::OkStatus();
@@ -119,13 +120,14 @@ void SampleStream::Submit(int64_t chunk) {
   }
   call_.environment().batcher->Submit(
       ChunkOf(stream_.whole.work, begin, RowsBefore(chunk + 1) - begin),
-      [self, chunk](absl::StatusOr<WorkResult> result) {
-        self->TakeChunk(chunk, std::move(result));
+      [self, chunk](absl::StatusOr<WorkResult> result, const WorkTimes& times) {
+        self->TakeChunk(chunk, std::move(result), times);
         self->Pump();
       });
 }
 
-void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result) {
+void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
+                             const WorkTimes& times) {
   v1::SampleChunk filled;
   const std::lock_guard lock(mutex_);
   if (absl::IsResourceExhausted(result.status()) && chunk > 0 && status_.ok()) {
@@ -133,12 +135,12 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result) {
     return;
   }
   --solving_;
+  call_.Record(result, times);
   if (!result.ok()) {
     status_.Update(result.status());
     return;
   }
-  call_.Record(*result);
-  AddToSummary(*result);
+  AddToSummary(*result, times);
   const uint64_t first_row =
       stream_.whole.work.segment.first_row + static_cast<uint64_t>(RowsBefore(chunk));
   FillChunk(reply_, first_row, *std::move(result), &filled);
@@ -155,15 +157,15 @@ void SampleStream::SubmitLater(int64_t chunk) {
               });
 }
 
-void SampleStream::AddToSummary(const WorkResult& part) {
+void SampleStream::AddToSummary(const WorkResult& part, const WorkTimes& times) {
   const bool first = summary_.engine.empty();
   MergeUniform(part.rows.status, first, summary_.rows.status);
   MergeUniform(part.rows.nfe, first, summary_.rows.nfe);
   MergeUniform(part.rows.correction_evaluations, first, summary_.rows.correction_evaluations);
   MergeUniform(part.rows.macs, first, summary_.rows.macs);
   summary_.rows.bucket = std::max(summary_.rows.bucket, part.rows.bucket);
-  summary_.queue_seconds += part.queue_seconds;
-  summary_.solve_seconds += part.solve_seconds;
+  reply_.times.queue_seconds = *reply_.times.queue_seconds + *times.queue_seconds;
+  reply_.times.solve_seconds = *reply_.times.solve_seconds + *times.solve_seconds;
   summary_.engine = part.engine;
   summary_.device = part.device;
 }

@@ -37,10 +37,10 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   void Pump();
   Action NextAction();  // under mutex_; claims the action for the caller
   void Submit(int64_t chunk);
-  void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result);
+  void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result, const WorkTimes& times);
   void GiveUp();                    // the deadline has passed
   void SubmitLater(int64_t chunk);  // under mutex_
-  void AddToSummary(const WorkResult& part);
+  void AddToSummary(const WorkResult& part, const WorkTimes& times);
   int64_t RowsBefore(int64_t chunk) const;
 
   Call call_;

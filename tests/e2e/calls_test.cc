@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -13,9 +14,11 @@
 namespace hyperserve {
 namespace {
 
+using testing::AnyOf;
 using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 using tiny::Distance;
 using tiny::Numbers;
@@ -265,9 +268,12 @@ TEST_F(Calls, ListsWhatIsServed) {
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_FALSE(info->version().empty());
   EXPECT_GE(info->devices_size(), 1);
-  std::vector<std::string> limits;
-  for (const v1::Limit& limit : info->limits()) limits.push_back(limit.name());
-  EXPECT_THAT(limits, Contains(HasSubstr("queue_rows_max")));
+  std::map<std::string, std::string> limits;
+  for (const v1::Limit& limit : info->limits()) limits[limit.name()] = limit.value();
+  EXPECT_EQ(limits["queue_rows_max"], "16384");
+  for (const char* decided : {"solvers", "pending_macs_max", "batch_macs_max", "device"}) {
+    EXPECT_THAT(limits[decided], Not(AnyOf("", "0", "auto"))) << decided;
+  }
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Every code of the wire's table that a client can provoke, with the words that go with it.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <csignal>
+#include <future>
 #include <limits>
 #include <thread>
 
@@ -28,6 +30,17 @@ Deadline Soon() { return Deadline::In(kSoon); }
 void ExpectStatus(const absl::Status& status, StatusCode code, const std::string& words) {
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+}
+
+grpc::Status CallUnknown(grpc::GenericStub& stub, grpc::ClientContext& context,
+                         const std::string& method) {
+  const grpc::Slice empty("");
+  const grpc::ByteBuffer request(&empty, 1);
+  grpc::ByteBuffer reply;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(&context, method, {}, &request, &reply,
+                 [&](grpc::Status status) { ended.set_value(std::move(status)); });
+  return ended.get_future().get();
 }
 
 // A daemon on the tiny models for each test, with the flags it needs.
@@ -291,6 +304,9 @@ TEST_F(Errors, UnimplementedSaysSo) {
   expect(client_->Sample(tiny::SampleRows(1, "auto:1e-2,2ms"), Soon()).status(), "automatic");
   expect(client_->Sample(tiny::SampleRows(1, "heun:1/fast"), Soon()).status(), "fast");
   expect(client_->LogProb(tiny::LogProbRows(1, "hyper_heun:2"), Soon()).status(), "hyper_heun:2");
+  v1::SampleRequest with_density = tiny::SampleRows(1, "hyper_heun:2");
+  with_density.set_log_density(true);
+  expect(client_->Sample(with_density, Soon()).status(), "log-density of hypersolved plans");
   const auto admin = v1::Admin::NewStub(
       grpc::CreateChannel(daemon_->admin_address(), grpc::InsecureChannelCredentials()));
   const auto expect_admin = [&](auto call) {
@@ -311,6 +327,12 @@ TEST_F(Errors, UnimplementedSaysSo) {
   expect_admin([&](grpc::ClientContext& context) {
     return admin->WatchModels(&context, v1::WatchModelsRequest())->Finish();
   });
+  for (const std::string& address : {daemon_->address(), daemon_->admin_address()}) {
+    grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    expect_admin([&](grpc::ClientContext& context) {
+      return CallUnknown(stub, context, "/inference.GRPCInferenceService/ModelInfer");
+    });
+  }
 }
 
 TEST_F(Errors, UnavailableWhileDraining) {

@@ -14,6 +14,7 @@ namespace {
 
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 Deadline Soon() { return Deadline::In(kSoon); }
 
@@ -98,6 +99,12 @@ TEST_F(Observe, PagesAndMetrics) {
   ASSERT_TRUE(client.Classify(tiny::ClassifyRows(3, "euler:2"), Soon()).ok());
   EXPECT_EQ(client.GetModel("nobody", Soon()).status().code(), absl::StatusCode::kNotFound);
   ASSERT_FALSE(client.Publish(tiny::PublishRequest(tiny::Candidate(-1.0)), Soon()).ok());
+  v1::PublishHypersolverRequest alpha = tiny::PublishRequest(tiny::Candidate(-1.0));
+  alpha.set_method("alpha(0.11)");
+  ASSERT_FALSE(client.Publish(alpha, Soon()).ok());
+  const auto late = client.Sample(tiny::SampleRows(64, "rk4:10000"),
+                                  Deadline::In(std::chrono::milliseconds(100)));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(daemon_->Get("/livez").status, 200);
   const HttpAnswer ready = daemon_->Get("/readyz");
   EXPECT_EQ(ready.status, 200);
@@ -108,9 +115,12 @@ TEST_F(Observe, PagesAndMetrics) {
   for (const char* line :
        {"hyperserve_build_info\\{", "hyperserve_request_duration_seconds_bucket\\{[^\n]*Sample",
         "hyperserve_queue_duration_seconds_bucket", "hyperserve_solve_duration_seconds_bucket",
-        "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2"}) {
+        "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2",
+        "hyperserve_publish_results_total\\{[^\n]*method=\"alpha\"",
+        "hyperserve_solve_duration_seconds_count\\{[^\n]*DEADLINE_EXCEEDED"}) {
     EXPECT_THAT(metrics.body, ContainsRegex(line));
   }
+  EXPECT_THAT(metrics.body, Not(HasSubstr("0.11"))) << "anybody may try any alpha";
 }
 
 // What stands in somebody's files does not forge lines, on the page or in the log.

@@ -98,17 +98,19 @@ TEST(Usage, AModelThatIsThereIsReplacedOnlyWhenAsked) {
   const std::string folder = models.path() + "/rings";
   std::filesystem::create_directory(folder);
   ASSERT_TRUE(WriteFileAtomically(folder + "/model.json", "mine").ok());
-  std::vector<std::string> words = {HYPERSERVE_TRAIN_BINARY,
-                                    "model",
-                                    "--recipe=" HYPERSERVE_TRAINING "/recipes/rings.json",
-                                    "--models=" + models.path(),
-                                    "--device=cpu",
-                                    "--iterations=1"};
+  const std::string recipe = "--recipe=" HYPERSERVE_TRAINING "/recipes/rings.json";
+  std::vector<std::string> words = {HYPERSERVE_TRAIN_BINARY,     "model",        recipe,
+                                    "--models=" + models.path(), "--device=cpu", "--iterations=1"};
   const Finished refused = RunToEnd(words);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr(folder + " holds a model already"));
   EXPECT_THAT(refused.err, HasSubstr("name another --models, or give --replace"));
   EXPECT_EQ(ReadFile(folder + "/model.json", 1 << 20).value_or(""), "mine");
+  std::vector<std::string> nowhere = words;
+  nowhere[3] = "--models=" + folder + "/model.json";
+  const Finished impossible = RunToEnd(nowhere);
+  EXPECT_EQ(impossible.exit_code, 1);
+  EXPECT_THAT(impossible.err, HasSubstr("cannot make " + folder + "/model.json/rings"));
   words.push_back("--replace");
   const Finished replaced = RunToEnd(words);
   EXPECT_EQ(replaced.exit_code, 0) << replaced.err;

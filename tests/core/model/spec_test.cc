@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/model/spec_limits.h"
 #include "tests/testing/random_model.h"
 
@@ -132,6 +133,11 @@ TEST(ModelSpecTest, RefusesWithTheFieldsName) {
     EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument) << bad.to;
     EXPECT_THAT(std::string(spec.status().message()), HasSubstr(bad.message));
   }
+}
+
+TEST(ModelSpecTest, TrajectoryModelsAreNotBuiltYet) {
+  const std::string json = absl::StrReplaceAll(kClassifier, {{"classifier", "trajectory"}});
+  EXPECT_EQ(ParseModelSpec(json).status().code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(ModelSpecTest, RefusesFlowsWithPartsOfAClassifier) {

@@ -38,12 +38,15 @@ class BatcherTest : public testing::Test {
     return work;
   }
 
-  Answer Submit(Work work) {
+  // `times`, where it is given, is written before the answer is ready.
+  Answer Submit(Work work, WorkTimes* times = nullptr) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<WorkResult>>>();
     Answer answer = promise->get_future();
-    batcher_->Submit(std::move(work), [promise](absl::StatusOr<WorkResult> result) {
-      promise->set_value(std::move(result));  // a second call would throw
-    });
+    batcher_->Submit(std::move(work),
+                     [promise, times](absl::StatusOr<WorkResult> result, const WorkTimes& spent) {
+                       if (times != nullptr) *times = spent;
+                       promise->set_value(std::move(result));  // a second call would throw
+                     });
     return answer;
   }
 

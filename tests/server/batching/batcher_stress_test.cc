@@ -68,10 +68,11 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
       auto looks = std::make_shared<std::atomic<int>>(static_cast<int>(random() % 6));
       work.patience.cancelled = [looks] { return looks->fetch_sub(1) <= 0; };
     }
-    batcher.Submit(std::move(work),
-                   [&tally, rows, first_row](const absl::StatusOr<WorkResult>& result) {
-                     tally.Count(result, rows, first_row);
-                   });
+    batcher.Submit(
+        std::move(work),
+        [&tally, rows, first_row](const absl::StatusOr<WorkResult>& result, const WorkTimes&) {
+          tally.Count(result, rows, first_row);
+        });
     if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }

@@ -26,12 +26,14 @@ TEST_F(BatcherTest, FullBatchNeedsNoTime) {
 
 TEST_F(BatcherTest, OverdueBatchGoesWithWhatIsThere) {
   Start({.batch_rows_max = 8, .queue_delay_max = milliseconds(2)});
-  Answer a = Submit(MakeWork(3));
+  WorkTimes times;
+  Answer a = Submit(MakeWork(3), &times);
   EXPECT_FALSE(Ready(a));
   clock_.Advance(milliseconds(2));
   const absl::StatusOr<WorkResult> result = a.get();
   ExpectRows(result, 3, 0);
-  EXPECT_DOUBLE_EQ(result->queue_seconds, 0.002);
+  EXPECT_DOUBLE_EQ(times.queue_seconds.value(), 0.002);
+  EXPECT_EQ(times.solve_seconds, 0.0);
   EXPECT_EQ(result->engine, "fake");
   EXPECT_EQ(result->rows.bucket, 3);
 }
@@ -94,7 +96,8 @@ TEST_F(BatcherTest, DeadInTheQueueIsNotSolved) {
   auto flag = std::make_shared<std::atomic<bool>>(false);
   Work cancelled = MakeWork(2, 1, 60);
   cancelled.patience.cancelled = [flag] { return flag->load(); };
-  Answer a = Submit(std::move(late));
+  WorkTimes times;
+  Answer a = Submit(std::move(late), &times);
   Answer b = Submit(std::move(cancelled));
   Answer c = Submit(MakeWork(1, 1, 70));
   flag->store(true);
@@ -103,6 +106,8 @@ TEST_F(BatcherTest, DeadInTheQueueIsNotSolved) {
   EXPECT_EQ(b.get().status().code(), absl::StatusCode::kCancelled);
   ExpectRows(c.get(), 1, 70);
   EXPECT_THAT(control_->batches()[0].segment_rows, ElementsAre(1));
+  EXPECT_DOUBLE_EQ(times.queue_seconds.value(), 0.01);
+  EXPECT_FALSE(times.solve_seconds.has_value());
 }
 
 TEST_F(BatcherTest, ExpiredInARunningBatchLeavesTheOthersAlone) {
@@ -110,12 +115,15 @@ TEST_F(BatcherTest, ExpiredInARunningBatchLeavesTheOthersAlone) {
   control_->CloseGate();
   Work late = MakeWork(1, 3, 10);
   late.patience.deadline = clock_.Now() + milliseconds(5);
-  Answer a = Submit(std::move(late));
+  WorkTimes times;
+  Answer a = Submit(std::move(late), &times);
   Answer b = Submit(MakeWork(1, 3, 20));
   control_->WaitForBatches(1);
   clock_.Advance(milliseconds(6));
   control_->LetThrough(1);  // answered between two steps, before the batch ends
   EXPECT_EQ(a.get().status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_DOUBLE_EQ(times.queue_seconds.value(), 0);
+  EXPECT_DOUBLE_EQ(times.solve_seconds.value(), 0.006);
   EXPECT_FALSE(Ready(b));
   control_->OpenGate();
   ExpectRows(b.get(), 1, 20);

@@ -109,7 +109,7 @@ TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
 
 TEST_F(PatienceOfCallers, ARollbackThatIsCancelledWhileItWarmsChangesNothing) {
   std::atomic<bool> interrupted = false;
-  Open({.warm = [&](const Model&, const Hypersolver* correction, const auto& is_interrupted) {
+  Open({.warm = [&](const auto&, const auto& correction, const auto& is_interrupted) {
     if (correction != nullptr && Active() == 2) {
       flag_ = true;
       interrupted = is_interrupted();

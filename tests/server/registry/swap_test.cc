@@ -101,7 +101,7 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   std::vector<int64_t> active_when_warmed;
   absl::Status answer;
   Open({.warm =
-            [&](const Model&, const Hypersolver* correction, const auto&) {
+            [&](const auto&, const auto& correction, const auto&) {
               if (correction == nullptr) return absl::OkStatus();
               active_when_warmed.push_back(Active());
               return answer;

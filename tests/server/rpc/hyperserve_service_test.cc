@@ -63,7 +63,7 @@ TEST_F(HyperserveServiceTest, ClassifySaysWhatWasDone) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(reply.labels_size(), 5);
   const auto probabilities = Numbers<float>(reply.probabilities());
-  for (int row = 0; row < 5; ++row) {
+  for (ptrdiff_t row = 0; row < 5; ++row) {
     const auto begin = probabilities.begin() + 3 * row;
     EXPECT_EQ(std::max_element(begin, begin + 3) - begin, reply.labels(row));
     EXPECT_NEAR(begin[0] + begin[1] + begin[2], 1, 1e-6);

@@ -83,6 +83,9 @@ TEST_F(PredictTest, BoundsARequestAndItsBatches) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("(8 rows, "));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("pending_macs_max"));
+  work.bytes = limits.request_bytes_max + 1;
+  EXPECT_THAT(std::string(BoundWork(calibration_, limits, work).message()),
+              HasSubstr("268435457 bytes of inputs and outputs (8 rows, "));
 }
 
 }  // namespace

@@ -17,11 +17,12 @@ const ReplyContext kContext{.request_id = "id-1",
                             .plan = "hyper_euler:2",
                             .tier = Tier::kExact,
                             .generation = 4,
-                            .base_digest = "d"};
+                            .base_digest = "d",
+                            .times = {.queue_seconds = 0.25, .solve_seconds = 0.5}};
 
 // Two rows, logits (0, log 3) and (log 4, 0); the state is one number.
 WorkResult TwoRows(RowStatus second) {
-  WorkResult result{.queue_seconds = 0.25, .solve_seconds = 0.5, .engine = "e", .device = "cpu"};
+  WorkResult result{.engine = "e", .device = "cpu"};
   result.rows.status = {RowStatus::kConverged, second};
   result.rows.state = HostTensor::Zeros(Dtype::kF32, {2, 1});
   result.rows.state.as<float>()[1] = 9;
