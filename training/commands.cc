@@ -97,7 +97,12 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     if (!generation.has_value() && !all.empty()) generation = all.back();
     if (!generation.has_value()) continue;
     const std::string generation_folder = absl::StrCat(folder, "/", *generation);
-    HS_ASSIGN_OR_RETURN(const auto correction, Hypersolver::Load(generation_folder, *model));
+    const auto loaded = Hypersolver::Load(generation_folder, *model);
+    if (!loaded.ok()) {  // of another base, as `model --replace` leaves it
+      absl::FPrintF(stderr, "%s is left out: %s\n", generation_folder, loaded.status().message());
+      continue;
+    }
+    const std::shared_ptr<const Hypersolver>& correction = *loaded;
     const Direction direction = correction->spec().direction;
     HS_ASSIGN_OR_RETURN(const InputSource source,
                         InputSource::Make(run.recipe, model->spec(), direction, data_folder));
@@ -113,16 +118,41 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
   return plans;
 }
 
+// Before hours of work: the folder can be made, and holds no model that is not to be replaced.
+absl::Status PrepareFolder(const std::string& folder, bool replace) {
+  std::error_code error;
+  if (!replace && std::filesystem::exists(folder + "/model.json", error)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(folder,
+                     " holds a model already; its weights would be lost, and corrections made for "
+                     "them refused from then on: name another --models, or give --replace"));
+  }
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot make ", folder, ": ", error.message(), "; name another --models"));
+}
+
+// A folder without model.json is no model: where this is cut short, none is better than a mix.
+absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
+                        const Calibration& calibration) {
+  std::error_code error;
+  std::filesystem::remove(folder + "/model.json", error);
+  if (error) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot replace ", folder, "/model.json: ", error.message()));
+  }
+  HS_RETURN_IF_ERROR(WriteFileAtomically(folder + "/weights.safetensors", files.weights));
+  HS_RETURN_IF_ERROR(
+      WriteFileAtomically(folder + "/calibration.json", PrintCalibration(calibration)));
+  return WriteFileAtomically(folder + "/model.json", files.model_json);
+}
+
 }  // namespace
 
 absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  if (!options.replace && std::filesystem::exists(run->model_folder + "/model.json")) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(run->model_folder,
-                     " holds a model already; its weights would be lost, and corrections made for "
-                     "them refused from then on: name another --models, or give --replace"));
-  }
+  HS_RETURN_IF_ERROR(PrepareFolder(run->model_folder, options.replace));
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
   const double trained = run->clock.seconds();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
@@ -130,12 +160,7 @@ absl::Status TrainModel(const CommandOptions& options) {
                       CalibrateModel(run->recipe, *run->engine, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
   if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
-  std::filesystem::create_directories(run->model_folder);
-  HS_RETURN_IF_ERROR(
-      WriteFileAtomically(run->model_folder + "/weights.safetensors", files.weights));
-  HS_RETURN_IF_ERROR(WriteFileAtomically(run->model_folder + "/model.json", files.model_json));
-  HS_RETURN_IF_ERROR(
-      WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
+  HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
                DurationText(trained), DurationText(run->clock.seconds()), calibration.device,

@@ -226,17 +226,21 @@ absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& 
     result.calibration.plans.push_back(hyper);
     if (hyper.error_mean <= kClaimRatio * base.error_mean) claims.push_back(steps);
   }
+  std::vector<PlanCalibration> classical = result.base_plans;
   if (claims.empty()) {
+    MarkWins(classical, result.calibration.plans);
+    classical.insert(classical.end(), result.calibration.plans.begin(),
+                     result.calibration.plans.end());
     return absl::FailedPreconditionError(
         absl::StrCat("the correction does not beat its base method at any K; nothing is written\n",
-                     CalibrationTable(options.model->spec().kind, result.calibration.plans)));
+                     CalibrationTable(options.model->spec().kind, classical)));
   }
   result.spec.steps = claims;
-  std::vector<PlanCalibration> classical = options.classical;
-  if (classical.empty()) {
-    HS_ASSIGN_OR_RETURN(classical, MeasureClassical(recipe, held_out));
+  std::vector<PlanCalibration> others = options.classical;
+  if (others.empty()) {
+    HS_ASSIGN_OR_RETURN(others, MeasureClassical(recipe, held_out));
   }
-  classical.insert(classical.end(), result.base_plans.begin(), result.base_plans.end());
+  classical.insert(classical.end(), others.begin(), others.end());
   MarkWins(classical, result.calibration.plans);
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
 #include "training/measure.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -70,9 +72,16 @@ Batch MakeBatch(const Solve& solve, Entry entry, const HostTensor& rows) {
   return {.spec = std::move(spec), .segments = {std::move(segment)}};
 }
 
+// The engine sets one thread for itself, as where it serves; training beside it keeps its own.
+struct ThreadsKept {
+  const int threads = at::get_num_threads();
+  ~ThreadsKept() { at::set_num_threads(threads); }
+};
+
 }  // namespace
 
 absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const SolveInputs& inputs) {
+  const ThreadsKept threads_kept;
   Solution solution;
   const int64_t rows = inputs.count();
   for (int64_t first = 0; first < rows; first += solve.batch) {

@@ -10,6 +10,7 @@ namespace {
 
 // k/K is the same double for equal fractions, so that depths compare exactly.
 double Depth(const std::array<double, 2>& span, int k, int steps) {
+  if (k == steps) return span[1];  // which rounding could pass
   return span[0] + (span[1] - span[0]) * (static_cast<double>(k) / steps);
 }
 

@@ -16,8 +16,10 @@
 namespace hyperserve {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A flow of a few hundred weights whose field is soon curved enough for a correction to matter.
 constexpr const char* kFlow = R"({
@@ -143,6 +145,9 @@ TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
   recipe.mutable_hypersolver()->mutable_optimiser()->set_rate(10);
   const auto fitted = FitHypersolver(recipe, Options());
   EXPECT_EQ(fitted.status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string table(fitted.status().message());
+  EXPECT_THAT(table, AllOf(HasSubstr("\nhyper_heun:1 "), HasSubstr("\nheun:1 "), HasSubstr(" no\n"),
+                           Not(HasSubstr(" yes\n"))));
 }
 
 TEST_F(FlowFitTest, CalibrationChoosesADefault) {

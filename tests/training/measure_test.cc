@@ -1,5 +1,6 @@
 #include "training/measure.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,6 +74,7 @@ TEST(MeasureTest, DefaultIsTheCheapestWithinTheError) {
 }
 
 TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
+  at::set_num_threads(2);
   const fixture::LinearModel flow = fixture::TinyFlow();
   const auto model = Model::FromBytes(flow.model_json, flow.weights).value();
   const auto engine = MakeReadableEngine("cpu").value();
@@ -102,6 +104,7 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
   EXPECT_GT(euler->seconds_per_row, 0);
   EXPECT_NEAR(measurer->MeanError(ParsePlan("euler:1").value(), nullptr).value(), euler->error_mean,
               1e-15);
+  EXPECT_EQ(at::get_num_threads(), 2) << "what trains beside it keeps its threads";
 }
 
 TEST(PictureTest, OneCurveForEachMethod) {

@@ -55,6 +55,7 @@ double Loss(const at::Tensor& loss) { return loss.item<double>(); }
 TEST(DepthsTest, EachFractionOnce) {
   EXPECT_THAT(Depths({1, 2, 4, 2}, {0.0, 1.0}), ElementsAre(0.0, 0.25, 0.5, 0.75, 1.0));
   EXPECT_THAT(Depths({3, 6}, {-1.0, 1.0}).size(), 7u);
+  EXPECT_EQ(Depths({1, 3}, {0.3, 0.9}).back(), 0.9) << "0.3 + (0.9 - 0.3) is more";
 }
 
 TEST(TruthBatchTest, ResidualLossIsZeroForTheExactCorrectionAndOneForNone) {
