@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "absl/flags/commandlineflag.h"
@@ -246,7 +246,8 @@ int RunProgram(std::span<const Command> commands, std::span<const std::string> w
   const int error = OutputError();
   if (error == 0) return exit_code;
   if (error != EPIPE) {  // a reader that has enough need not be told
-    std::fprintf(stderr, "stdout could not be written: %s\n", std::strerror(error));
+    std::fprintf(stderr, "stdout could not be written: %s\n",
+                 std::generic_category().message(error).c_str());
   }
   return 1;
 }

@@ -26,6 +26,7 @@ class JsonWriter {
   JsonWriter& Value(double number);
   JsonWriter& Value(float number);
   JsonWriter& Value(bool truth);
+  JsonWriter& Null() { return Raw("null"); }
   template <std::integral Integer>
   JsonWriter& Value(Integer number) {
     return Raw(std::to_string(number));

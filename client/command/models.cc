@@ -87,13 +87,16 @@ void PrintModelJson(const v1::GetModelReply& model) {
   json.Field("field_macs", model.field_macs()).Field("stem_macs", model.stem_macs());
   json.Field("head_macs", model.head_macs());
   json.Field("calibration_device", model.calibration_device()).Key("plans").BeginArray();
+  const bool flow = IsFlow(model);
   for (const v1::PlanInfo& plan : model.plans()) {
     json.BeginObject().Field("plan", plan.plan()).Field("error_mean", plan.error_mean());
-    json.Field("error_max", plan.error_max()).Field("agreement", plan.agreement());
+    json.Field("error_max", plan.error_max()).Key("agreement");
+    flow ? json.Null() : json.Value(plan.agreement());
     json.Field("nfe", plan.nfe());
     json.Field("correction_evaluations", plan.correction_evaluations());
     json.Field("macs", plan.macs()).Field("seconds_per_row", plan.seconds_per_row());
-    json.Field("wins", plan.wins()).EndObject();
+    json.Key("wins");
+    (plan.correction_evaluations() == 0 ? json.Null() : json.Value(plan.wins())).EndObject();
   }
   json.EndArray().Field("spec_json", model.spec_json()).EndObject();
   PrintOut(json.Take() + "\n");
@@ -121,9 +124,9 @@ void PrintModelTable(const v1::GetModelReply& model) {
   for (const v1::PlanInfo& plan : model.plans()) {
     const bool classical = plan.correction_evaluations() == 0;
     table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_max()),
-               summary.kind() == "flow" ? "-" : ShortNumber(100 * plan.agreement()),
-               ShortNumber(plan.nfe()), ShortNumber(plan.correction_evaluations()),
-               ShortNumber(plan.macs()), ShortNumber(1e3 * plan.seconds_per_row()),
+               IsFlow(model) ? "-" : ShortNumber(100 * plan.agreement()), ShortNumber(plan.nfe()),
+               ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
+               ShortNumber(1e3 * plan.seconds_per_row()),
                classical     ? "-"
                : plan.wins() ? "yes"
                              : "no"});

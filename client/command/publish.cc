@@ -26,8 +26,11 @@ constexpr int64_t kFileBytesMax = 64 << 20;  // what the daemon receives in one 
 absl::StatusOr<v1::PublishHypersolverRequest> ReadGenerationFolder(const std::string& folder) {
   v1::PublishHypersolverRequest request;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (!entry.is_regular_file()) continue;
+  namespace fs = std::filesystem;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const fs::directory_entry& entry = *it;
+    std::error_code unreadable;
+    if (!entry.is_regular_file(unreadable)) continue;
     HS_ASSIGN_OR_RETURN(std::string content, ReadFile(entry.path().string(), kFileBytesMax));
     v1::NamedFile& file = *request.add_files();
     file.set_name(entry.path().filename().string());
