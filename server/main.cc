@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/base/one_line.h"
+#include "core/base/standard_streams.h"
 #include "core/engine/engine.h"
 #include "server/daemon.h"
 #include "server/flags.h"
@@ -50,6 +51,7 @@ int Main(int argc, char** argv) {
 }  // namespace hyperserve
 
 int main(int argc, char** argv) {
+  hyperserve::HoldStandardStreams();
   hyperserve::SetUpNumerics();
   return hyperserve::Main(argc, argv);
 }

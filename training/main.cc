@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/command_line.h"
 #include "core/base/host_port.h"
+#include "core/base/standard_streams.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "training/commands.h"
@@ -176,6 +177,7 @@ int Main(int argc, char** argv) {
 }  // namespace hyperserve
 
 int main(int argc, char** argv) {
+  hyperserve::HoldStandardStreams();
   hyperserve::SetUpNumerics();
   return hyperserve::Main(argc, argv);
 }

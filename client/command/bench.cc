@@ -31,11 +31,13 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kPauseAfterFailure{50};
+
 // One request, as it was seen from here.
 struct Sent {
   double start = 0;    // seconds since 1970
   double seconds = 0;  // until its reply
-  absl::StatusCode code = absl::StatusCode::kOk;
+  absl::Status status;
   int64_t generation = 0;
   int64_t rows_failed = 0;
 };
@@ -95,7 +97,7 @@ Sent Measure(Client& client, const Load& load, int64_t number) {
   const Steady::time_point begin = Steady::now();
   const absl::StatusOr<v1::SolveInfo> info = Ask(client, load, number);
   sent.seconds = std::chrono::duration<double>(Steady::now() - begin).count();
-  sent.code = info.status().code();
+  sent.status = info.status();
   if (info.ok()) {
     sent.generation = info->generation();
     sent.rows_failed = CountFailed(*info, load.rows_per_request);
@@ -124,6 +126,10 @@ std::vector<Sent> RunLoop(const Load& load) {
         if (count > 0 && number >= count) break;
         mine.push_back(Measure(client, load, number));
         progress.Advance(1);
+        // A daemon that is full or gone is not to be asked without a pause.
+        if (!mine.back().status.ok()) {
+          std::this_thread::sleep_until(std::min(end, Steady::now() + kPauseAfterFailure));
+        }
       }
       const std::lock_guard lock(mutex);
       all.insert(all.end(), mine.begin(), mine.end());
@@ -138,7 +144,8 @@ absl::Status WriteJsonLines(const std::string& path, const std::vector<Sent>& al
   for (const Sent& sent : all) {
     JsonWriter json;
     json.BeginObject().Field("start", sent.start).Field("seconds", sent.seconds);
-    json.Field("code", absl::StatusCodeToString(sent.code)).Field("generation", sent.generation);
+    json.Field("code", absl::StatusCodeToString(sent.status.code()))
+        .Field("generation", sent.generation);
     json.Field("rows", rows).Field("rows_failed", sent.rows_failed).EndObject();
     absl::StrAppend(&text, json.Take(), "\n");
   }
@@ -151,15 +158,17 @@ struct Report {
   std::map<std::string, int64_t> codes;
   std::set<int64_t> generations;
   std::vector<double> latencies;  // of requests that were answered OK
+  absl::Status first_failure;
 };
 
 Report Summarize(const std::vector<Sent>& all, double seconds, int64_t rows_per_request) {
   Report report{.seconds = seconds};
   for (const Sent& sent : all) {
-    ++report.codes[absl::StatusCodeToString(sent.code)];
+    ++report.codes[absl::StatusCodeToString(sent.status.code())];
     report.rows_failed += sent.rows_failed;
-    if (sent.code != absl::StatusCode::kOk) {
+    if (!sent.status.ok()) {
       ++report.failed;
+      report.first_failure.Update(sent.status);
       continue;
     }
     ++report.ok;
@@ -238,16 +247,16 @@ absl::StatusOr<int64_t> RunBench(const Arguments& arguments) {
   const std::vector<Sent> all = RunLoop(load);
   const double seconds = std::chrono::duration<double>(Steady::now() - begin).count();
   const Report report = Summarize(all, seconds, load.rows_per_request);
-  if (const std::string path = absl::GetFlag(FLAGS_json_lines); !path.empty()) {
-    HS_RETURN_IF_ERROR(WriteJsonLines(path, all, load.rows_per_request));
-  }
   if (format == OutputFormat::kJson) {
     PrintJson(report, load);
   } else {
     PrintTable(report, load);
   }
+  if (const std::string path = absl::GetFlag(FLAGS_json_lines); !path.empty()) {
+    HS_RETURN_IF_ERROR(WriteJsonLines(path, all, load.rows_per_request));
+  }
   if (report.ok == 0) {
-    return absl::UnavailableError("not one request was answered; the codes are counted above");
+    return Annotate(report.first_failure, "not one request was answered, the first one because");
   }
   return report.failed + report.rows_failed;
 }

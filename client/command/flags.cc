@@ -62,6 +62,8 @@ namespace {
 constexpr absl::Duration kTimeMin = absl::Milliseconds(1);
 constexpr absl::Duration kTimeMax = absl::Hours(24);
 
+constexpr int kConcurrencyMax = 4096;
+
 template <class T>
 absl::Status CheckLeast(const absl::Flag<T>& flag, T least) {
   if (absl::GetFlag(flag) >= least) return absl::OkStatus();
@@ -100,6 +102,10 @@ absl::Status CheckFlags() {
   HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_limit, 0));
   HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_batch, 1));
   HS_RETURN_IF_ERROR(CheckLeast(FLAGS_concurrency, 1));
+  if (absl::GetFlag(FLAGS_concurrency) > kConcurrencyMax) {
+    return UsageError(absl::StrCat("--concurrency=", absl::GetFlag(FLAGS_concurrency), " is above ",
+                                   kConcurrencyMax, ": each takes a thread"));
+  }
   HS_RETURN_IF_ERROR(CheckLeast(FLAGS_top_k, 0));
   HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_rows, 1));
   return CheckLeast<int64_t>(FLAGS_count, 0);

@@ -1,13 +1,11 @@
 #include "client/command/output.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 
 #include "client/command/command.h"
+#include "core/base/standard_streams.h"
 #include "core/io/file.h"
 
 namespace hyperserve {
@@ -18,11 +16,7 @@ int output_error = 0;
 }  // namespace
 
 void SetUpOutput() {
-  int fd = 0;
-  do {
-    fd = open("/dev/null", O_RDONLY);  // the lowest number that is free; writing to it fails
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd >= 0) close(fd);
+  HoldStandardStreams();
   std::signal(SIGXFSZ, SIG_IGN);
   output_error = 0;
 }

@@ -9,8 +9,7 @@
 
 namespace hyperserve {
 
-// To be called before anything is opened. A standard stream that is closed stays so (its number
-// would be that of the next socket, and what is printed would go into it). A limit on the size of
+// To be called before anything is opened: HoldStandardStreams, and more. A limit on the size of
 // files is an error of writing, no signal; SIGPIPE keeps ending the program, quietly.
 void SetUpOutput();
 

@@ -32,9 +32,9 @@ void Progress::Advance(int64_t done) {
   if (now - shown_at_ < interval) return;
   shown_at_ = now;
   shown_ = true;
-  std::fprintf(stderr, "%s%s: %lld/%lld %s%s", terminal_ ? "\r" : "", what_.c_str(),
-               static_cast<long long>(done_), static_cast<long long>(total_), unit_.c_str(),
-               terminal_ ? "" : "\n");
+  const std::string of = total_ == 0 ? "" : "/" + std::to_string(total_);
+  std::fprintf(stderr, "%s%s: %lld%s %s%s", terminal_ ? "\r" : "", what_.c_str(),
+               static_cast<long long>(done_), of.c_str(), unit_.c_str(), terminal_ ? "" : "\n");
   std::fflush(stderr);
 }
 

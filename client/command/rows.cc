@@ -33,6 +33,8 @@ HostTensor Owned(const TensorView& view) {
       .dtype = view.dtype, .shape = view.shape, .bytes = {view.bytes.begin(), view.bytes.end()}};
 }
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 // The numbers of one line; nullopt where one of its fields is none.
 std::optional<std::vector<double>> ParseLine(absl::string_view line) {
   std::vector<double> numbers;
@@ -42,6 +44,13 @@ std::optional<std::vector<double>> ParseLine(absl::string_view line) {
     numbers.push_back(number);
   }
   return numbers;
+}
+
+// Not one of its fields is a number: what stands over columns, not a first row with a slip.
+bool IsHeader(absl::string_view line) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(line, ',');
+  return std::ranges::none_of(fields,
+                              [](absl::string_view field) { return ParseLine(field).has_value(); });
 }
 
 absl::StatusOr<HostTensor> ReadSafetensorsRows(const std::string& path,
@@ -92,11 +101,12 @@ absl::StatusOr<HostTensor> ParseCsv(std::string_view text) {
   int64_t rows = 0;
   size_t columns = 0;
   int64_t line_number = 0;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   for (absl::string_view line : absl::StrSplit(View(text), '\n')) {
     ++line_number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const auto row = ParseLine(line);
-    if (!row && line_number == 1) continue;
+    if (!row && line_number == 1 && IsHeader(line)) continue;
     if (!row) {
       return absl::InvalidArgumentError(absl::StrCat("line ", line_number, " is not numbers"));
     }

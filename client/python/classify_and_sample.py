@@ -28,7 +28,10 @@ def read_idx_images(path, limit):
             sys.exit(f"{path}: not an IDX file of images")
         count, height, width = struct.unpack(">III", header[4:])
         rows = min(count, limit)
-        return file.read(rows * height * width), (rows, 1, height, width)
+        images = file.read(rows * height * width)
+        if len(images) < rows * height * width:
+            sys.exit(f"{path}: ends within its first {rows} images of {height} x {width}")
+        return images, (rows, 1, height, width)
 
 
 def floats(tensor):
@@ -68,7 +71,12 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=30, help="seconds")
     options = parser.parse_args()
-    images, shape = read_idx_images(options.images, options.rows)
+    if options.rows < 1:
+        parser.error(f"--rows={options.rows} is below 1")
+    try:
+        images, shape = read_idx_images(options.images, options.rows)
+    except (OSError, EOFError, OverflowError) as error:
+        sys.exit(f"{options.images}: {error}")
     with grpc.insecure_channel(options.address) as channel:
         daemon = stubs.HyperserveStub(channel)
         try:

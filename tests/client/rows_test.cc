@@ -28,12 +28,20 @@ TEST(ParseCsv, SkipsAHeaderAndKeepsAllDigits) {
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_EQ(rows->shape, Shape({2, 2}));
   EXPECT_THAT(rows->as<double>(), ElementsAre(0.1, -2, 3e-300, 4));
+  EXPECT_EQ(ParseCsv("\xef\xbb\xbf"
+                     "1,2\n3,4\n")
+                ->shape,
+            Shape({2, 2}))
+      << "a byte-order mark";
 }
 
 TEST(ParseCsv, NamesTheLineThatIsWrong) {
   const auto ragged = ParseCsv("1,2\n3\n");
   EXPECT_THAT(std::string(ragged.status().message()),
               HasSubstr("line 2 has 1 number, the ones before have 2"));
+  EXPECT_THAT(std::string(ParseCsv("1,x\n3,4\n").status().message()),
+              HasSubstr("line 1 is not numbers"))
+      << "a slip, not a header";
   const auto words = ParseCsv("1,2\n3,four\n");
   EXPECT_THAT(std::string(words.status().message()), HasSubstr("line 2 is not numbers"));
 }

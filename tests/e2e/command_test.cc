@@ -360,6 +360,9 @@ TEST_F(Commands, BenchCountsEveryRequest) {
       Run({"bench", "--model=tiny_flow", "--plan=hyper_heun:100", "--count=5"});
   EXPECT_EQ(failing.exit_code, 1);
   EXPECT_THAT(failing.out, HasSubstr("FAILED_PRECONDITION 5"));
+  EXPECT_THAT(failing.err, HasSubstr("FAILED_PRECONDITION: not one request was answered"));
+  EXPECT_THAT(failing.err, HasSubstr("step"));
+  EXPECT_EQ(Run({"bench", "--model=tiny_flow", "--concurrency=4097"}).exit_code, 2);
 }
 
 TEST_F(Commands, PythonOnGeneratedStubs) {
