@@ -14,7 +14,7 @@ endforeach()
 
 add_library(libtorch_cpu INTERFACE)
 target_compile_options(libtorch_cpu INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${LIBTORCH}/include -idirafter ${LIBTORCH}/include/torch/csrc/api/include>")
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter \"${LIBTORCH}/include\" -idirafter \"${LIBTORCH}/include/torch/csrc/api/include\">")
 target_link_libraries(libtorch_cpu INTERFACE libtorch::torch_cpu libtorch::c10)
 add_library(libtorch::cpu ALIAS libtorch_cpu)
 

@@ -52,6 +52,11 @@ Options InForce(Options options, const std::vector<DeviceInfo>& devices) {
          cpu ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : kSolversOfGpu);
   decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
   decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
+  // Who lowers a maximum need not think of what is chosen for those who ask for nothing.
+  const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
+  bound(options.deadline_default_seconds, options.deadline_max_seconds);
+  bound(options.reply_bytes_default, options.reply_bytes_max);
+  bound(options.chunk_rows_default, options.request_rows_max);
   return options;
 }
 

@@ -151,7 +151,7 @@ inline constexpr std::array<MetricFamily, 28> kFamilies = {{
      MetricType::kGauge,
      "hyperserve_active_generation",
      "number",
-     "The generation of a correction that is served; 0: none.",
+     "The generation of a correction that is served.",
      {"model", "method"},
      {}},
     {Metric::kPublishResults,

@@ -194,7 +194,13 @@ absl::StatusOr<PreparedStream> PrepareStream(const v1::SampleStreamRequest& requ
       std::max<int64_t>(1, (bytes_max - kInfoBytes) / (row_bytes + kInfoRowBytes));
   PreparedStream stream{.whole = std::move(whole), .chunk_rows = request.chunk_rows()};
   if (request.chunk_rows() == 0) {
-    stream.chunk_rows = std::min({fitting, limits.chunk_rows_default, limits.request_rows_max});
+    const double row_macs =
+        PredictRowMacs(stream.whole.work.spec, stream.whole.served->calibration);
+    const auto affordable = static_cast<int64_t>(
+        std::clamp(limits.request_macs_max / std::max(row_macs, 1.0), 1.0, 1e9));
+    stream.chunk_rows =
+        std::min({fitting, limits.chunk_rows_default, limits.request_rows_max, affordable,
+                  std::max<int64_t>(1, limits.request_bytes_max / row_bytes)});
   }
   HS_RETURN_IF_ERROR(Annotate(
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import yaml
@@ -99,6 +100,30 @@ class PrometheusTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("promtool"), "promtool is not in PATH")
     def test_promtool_reads_it(self):
         run = subprocess.run(["promtool", "check", "config", PROMETHEUS], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    @unittest.skipUnless(shutil.which("promtool"), "promtool is not in PATH")
+    def test_alerts_at_the_first_fault_and_not_for_ever(self):
+        rules = {
+            "rule_files": [str(ROOT / "deploy/prometheus/alerts.yml")],
+            "evaluation_interval": "15s",
+            "tests": [{
+                "interval": "15s",
+                "input_series": [{
+                    "series": 'hyperserve_request_duration_seconds_count'
+                              '{instance="a", call="Sample", model="m", plan="p", code="INTERNAL"}',
+                    "values": "_x20 1x200"}],  # from 5 min on, and never again
+                "alert_rule_test": [
+                    {"eval_time": "4m", "alertname": "HyperserveFails", "exp_alerts": []},
+                    {"eval_time": "6m", "alertname": "HyperserveFails",
+                     "exp_alerts": [{"exp_labels": {"instance": "a", "call": "Sample"},
+                                     "exp_annotations": {"summary": "Sample on a ends in INTERNAL, which is our "
+                                                                    "fault; the log has the request ids"}}]},
+                    {"eval_time": "30m", "alertname": "HyperserveFails", "exp_alerts": []}]}]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "alerts_test.yml"
+            path.write_text(yaml.safe_dump(rules))
+            run = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
     def test_scrapes_the_daemon_where_it_serves_metrics(self):

@@ -141,6 +141,12 @@ TEST(PrepareStream, ChunksFitTheReplyLimit) {
   CallLimits limits = kLimits;
   const auto served = ServedTinyFlow();
   EXPECT_EQ(PrepareStream(request, served, limits)->chunk_rows, 64);
+  limits.request_bytes_max = 160;
+  EXPECT_EQ(PrepareStream(request, served, limits)->chunk_rows, 20);  // two floats a row
+  limits.request_bytes_max = kLimits.request_bytes_max;
+  limits.request_macs_max = 1;
+  ExpectRefused(PrepareStream(request, served, limits), "(1 rows, ");
+  limits.request_macs_max = kLimits.request_macs_max;
   limits.chunk_rows_default = 1 << 20;
   EXPECT_EQ(PrepareStream(request, served, limits)->chunk_rows, 1000);  // request_rows_max
   limits.reply_bytes_default = 3000;
