@@ -1,5 +1,6 @@
 #include "training/calibrate.h"
 
+#include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "training/progress.h"
 
@@ -20,11 +21,32 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& reci
                                                               Measurer& measurer) {
   std::vector<PlanCalibration> measured;
   for (const std::string& text : recipe.calibrate().plans()) {
-    if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+    if (StopRequested()) return Stopped();
     HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
-    HS_ASSIGN_OR_RETURN(measured.emplace_back(), measurer.Measure(plan, nullptr));
+    const absl::StatusOr<PlanCalibration> one = measurer.Measure(plan, nullptr);
+    if (absl::IsFailedPrecondition(one.status())) {
+      absl::FPrintF(stderr, "%s is left out: %s\n", text, one.status().message());
+      continue;
+    }
+    if (!one.ok()) return one.status();
+    measured.push_back(*one);
   }
   return measured;
+}
+
+absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
+                          const std::string& data_folder) {
+  if (!recipe.has_calibrate()) {
+    return absl::InvalidArgumentError("the recipe holds no calibrate");
+  }
+  for (const Direction direction :
+       spec.kind == ModelKind::kFlow ? std::vector{Direction::kNoiseToData, Direction::kDataToNoise}
+                                     : std::vector{Direction::kForward}) {
+    HS_ASSIGN_OR_RETURN(const InputSource source,
+                        InputSource::Make(recipe, spec, direction, data_folder));
+    HS_RETURN_IF_ERROR(source.HeldOut(recipe.calibrate().rows()).status());
+  }
+  return absl::OkStatus();
 }
 
 void FillCalibration(const Recipe& recipe, const Model& model, const Engine& engine,

@@ -18,6 +18,8 @@
 namespace hyperserve {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Run {
   Recipe recipe;
   std::string model_folder;
@@ -86,9 +88,11 @@ absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, co
   return calibration.plans;
 }
 
-// The plans of the generation that is served, or of the newest, measured on the same rows.
+// The plans of the generation that is served, or of the newest, measured on the same rows; they win
+// against `served_plans` or, in the other direction, against the same plans measured there.
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
-    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder) {
+    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
+    const std::vector<PlanCalibration>& served_plans) {
   std::vector<PlanCalibration> plans;
   for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
     const std::string folder = HypersolverFolder(run.model_folder, method);
@@ -109,35 +113,66 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
     HS_ASSIGN_OR_RETURN(Measurer measurer,
                         MakeMeasurer(run.recipe, *run.engine, model, direction, std::move(rows)));
+    std::vector<PlanCalibration> classical = served_plans;
+    if (direction != ServedDirection(model->spec())) {
+      HS_ASSIGN_OR_RETURN(classical, MeasureClassical(run.recipe, measurer));
+    }
+    std::vector<PlanCalibration> corrected;
     for (const int steps : correction->spec().steps) {
+      if (StopRequested()) return Stopped();
       const FixedPlan plan{.method = method, .steps = steps, .hypersolved = true};
-      HS_ASSIGN_OR_RETURN(plans.emplace_back(),
+      HS_ASSIGN_OR_RETURN(corrected.emplace_back(),
                           measurer.Measure({.choice = plan, .tier = Tier::kExact}, correction));
     }
+    MarkWins(classical, corrected);
+    plans.insert(plans.end(), corrected.begin(), corrected.end());
   }
   return plans;
 }
 
-// Before hours of work: the folder can be made, and holds no model that is not to be replaced.
-absl::Status PrepareFolder(const std::string& folder, bool replace) {
-  std::error_code error;
-  if (!replace && std::filesystem::exists(folder + "/model.json", error)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(folder,
-                     " holds a model already; its weights would be lost, and corrections made for "
-                     "them refused from then on: name another --models, or give --replace"));
+// A folder that is there from now on, so that no hours of work are lost for want of it. What is
+// still empty in the end is removed again.
+class OutputFolder {
+ public:
+  OutputFolder() = default;
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  ~OutputFolder() {
+    std::error_code not_empty;
+    for (const fs::path& folder : made_) fs::remove(folder, not_empty);
   }
-  std::filesystem::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot make ", folder, ": ", error.message(), "; name another --models"));
+
+  // `way_out`: what to do where it cannot be made.
+  absl::Status Make(const std::string& path, std::string_view way_out) {
+    std::error_code error;
+    for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
+         missing = missing.parent_path()) {
+      made_.push_back(missing);
+    }
+    fs::create_directories(path, error);
+    if (!error) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make ", path, ": ", error.message(), "; ", Absl(way_out)));
+  }
+
+ private:
+  std::vector<fs::path> made_;  // the deepest first
+};
+
+absl::Status CheckReplaces(const std::string& folder, bool replace) {
+  std::error_code error;
+  if (replace || !fs::exists(folder + "/model.json", error)) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(folder,
+                   " holds a model already; its weights would be lost, and corrections made for "
+                   "them refused from then on: name another --models, or give --replace"));
 }
 
 // A folder without model.json is no model: where this is cut short, none is better than a mix.
 absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
                         const Calibration& calibration) {
   std::error_code error;
-  std::filesystem::remove(folder + "/model.json", error);
+  fs::remove(folder + "/model.json", error);
   if (error) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot replace ", folder, "/model.json: ", error.message()));
@@ -152,14 +187,18 @@ absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
 
 absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_RETURN_IF_ERROR(PrepareFolder(run->model_folder, options.replace));
+  HS_RETURN_IF_ERROR(CheckReplaces(run->model_folder, options.replace));
+  OutputFolder folder;
+  HS_RETURN_IF_ERROR(folder.Make(run->model_folder, "name another --models"));
+  HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
+  HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
   const double trained = run->clock.seconds();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
                       CalibrateModel(run->recipe, *run->engine, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
-  if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+  if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
@@ -177,11 +216,13 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
   }
+  const std::string out =
+      (options.out.empty() ? options.models : options.out) + "/" + run->recipe.name();
+  OutputFolder out_folder;
+  HS_RETURN_IF_ERROR(out_folder.Make(out, "name another --out"));
   HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted, FitHypersolver(run->recipe, fit));
-  if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
-  const std::string& repository = options.out.empty() ? options.models : options.out;
-  const std::string folder =
-      HypersolverFolder(repository + "/" + run->recipe.name(), fitted.spec.method);
+  if (StopRequested()) return Stopped();
+  const std::string folder = HypersolverFolder(out, fitted.spec.method);
   HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
   std::vector<PlanCalibration> shown = fitted.base_plans;
   shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
@@ -202,9 +243,9 @@ absl::Status Calibrate(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
                       CalibrateModel(run->recipe, *run->engine, model, options.data));
-  HS_ASSIGN_OR_RETURN(std::vector<PlanCalibration> corrected,
-                      MeasureCorrections(*run, model, options.data));
-  MarkWins(calibration.plans, corrected);
+  HS_ASSIGN_OR_RETURN(const std::vector<PlanCalibration> corrected,
+                      MeasureCorrections(*run, model, options.data, calibration.plans));
+  if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(
       WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
   std::vector<PlanCalibration> shown = calibration.plans;

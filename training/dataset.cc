@@ -90,6 +90,11 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.shape_ = spec.input.shape;
   if (spec.kind == ModelKind::kFlow) {
     if (direction == Direction::kDataToNoise) {
+      if (spec.input.shape != Shape{2}) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the recipe's densities are points of the plane, the model takes ",
+                         ShapeText(spec.input.shape)));
+      }
       HS_ASSIGN_OR_RETURN(source.density_, Density::Named(recipe.data().density()));
     }
     return source;

@@ -23,6 +23,11 @@ namespace {
 // The recipe's net as a spec of this base.
 absl::StatusOr<HypersolverSpec> SpecFor(const Recipe& recipe, const Model& model) {
   v1::HypersolverSpec proto = recipe.hypersolver().net();
+  if (model.spec().kind == ModelKind::kFlow &&
+      proto.direction() == DirectionName(Direction::kForward)) {
+    return absl::InvalidArgumentError(
+        "hypersolver.net.direction: a flow is solved noise_to_data or data_to_noise");
+  }
   const auto [fewest, most] =
       std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
   const double length = model.spec().span[1] - model.spec().span[0];
@@ -32,6 +37,9 @@ absl::StatusOr<HypersolverSpec> SpecFor(const Recipe& recipe, const Model& model
   proto.set_base_digest(model.base_digest());
   return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
 }
+
+constexpr char kAnother[] =
+    "the generation to start from is of another method, direction, inputs or net than the recipe";
 
 Plan FixedOf(const MethodChoice& method, int steps, bool hypersolved) {
   return {.choice = FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved},
@@ -46,12 +54,26 @@ absl::StatusOr<TensorMap> InitialNet(const Recipe& recipe, const HypersolverSpec
     ZeroLastLayer(spec.net, "net", tensors);
     return tensors;
   }
+  HS_ASSIGN_OR_RETURN(HypersolverSpec other,
+                      ParseHypersolverSpec(options.start_from->at("hypersolver.json"),
+                                           options.model->state_shape()));
+  // Weights mean the same only where these agree; what it claims and was made from may differ.
+  const HypersolverSpec wanted = {.method = spec.method,
+                                  .direction = spec.direction,
+                                  .eps = other.eps,
+                                  .steps = other.steps,
+                                  .inputs = spec.inputs,
+                                  .net = spec.net,
+                                  .base_digest = other.base_digest,
+                                  .provenance = other.provenance};
+  if (PrintHypersolverSpec(other) != PrintHypersolverSpec(wanted)) {
+    return absl::FailedPreconditionError(kAnother);
+  }
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
                       SafetensorsFile::Parse(options.start_from->at("weights.safetensors")));
   TensorMap tensors;
   for (const auto& [name, view] : file.tensors()) tensors[name] = TensorFromView(view);
-  HS_RETURN_IF_ERROR(Annotate(Net::Make(spec.net, "net", tensors).status(),
-                              "the generation to start from has another architecture"));
+  HS_RETURN_IF_ERROR(Annotate(Net::Make(spec.net, "net", tensors).status(), kAnother));
   return tensors;
 }
 
@@ -236,7 +258,8 @@ absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& 
                      CalibrationTable(options.model->spec().kind, classical)));
   }
   result.spec.steps = claims;
-  std::vector<PlanCalibration> others = options.classical;
+  std::vector<PlanCalibration> others;
+  if (result.spec.direction == ServedDirection(options.model->spec())) others = options.classical;
   if (others.empty()) {
     HS_ASSIGN_OR_RETURN(others, MeasureClassical(recipe, held_out));
   }
@@ -261,20 +284,20 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
       InputSource::Make(recipe, model.spec(), result.spec.direction, options.data_folder));
   HS_ASSIGN_OR_RETURN(const SolveInputs validation_rows,
                       source.Validation(fit_recipe.check_rows()));
+  HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
+  HS_ASSIGN_OR_RETURN(const std::string probe, Probe(source, fit_recipe.probe_rows()));
   HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.engine, options.model,
                                                         result.spec.direction, validation_rows));
   HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
   Fit fit(recipe, options, result.spec, source, std::move(validation));
   HS_RETURN_IF_ERROR(CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
 
-  HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
   HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.engine, options.model,
                                                       result.spec.direction, held_out_rows));
   const std::string weights = SerializeTensors(fit.best());
   HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
   result.spec.provenance = Provenance(recipe, fit, options);
   FillCalibration(recipe, model, *options.engine, result.calibration);
-  HS_ASSIGN_OR_RETURN(const std::string probe, Probe(source, fit_recipe.probe_rows()));
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", weights},
                   {"calibration.json", PrintCalibration(result.calibration)},

@@ -93,8 +93,8 @@ absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const Solv
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (const RowStatus status : result.status) {
       if (status != RowStatus::kConverged) {
-        return absl::InternalError(absl::StrCat(PrintPlan(solve.plan), ": a row ended in ",
-                                                std::string(RowStatusName(status))));
+        return absl::FailedPreconditionError(absl::StrCat(
+            PrintPlan(solve.plan), ": a row ended in ", std::string(RowStatusName(status))));
       }
     }
     AppendRows(solution.state, result.state);

@@ -30,7 +30,7 @@ absl::Status Optimise(const Optimisation& o, Progress& progress) {
       o.parameters,
       torch::optim::AdamWOptions(o.optimiser.rate()).weight_decay(o.optimiser.weight_decay()));
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+    if (StopRequested()) return Stopped();
     for (auto& group : adam.param_groups()) group.options().set_lr(schedule.RateAt(iteration));
     adam.zero_grad();
     HS_ASSIGN_OR_RETURN(const at::Tensor loss, o.loss(iteration));

@@ -22,6 +22,7 @@ constexpr std::chrono::seconds kLogInterval{10};
 
 bool StopRequested() { return stop_requested.load(std::memory_order_relaxed); }
 void RequestStop() { stop_requested.store(true, std::memory_order_relaxed); }
+absl::Status Stopped() { return absl::CancelledError("stopped; nothing was written"); }
 
 Progress::Progress(std::string label, int total)
     : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO) == 1) {}

@@ -7,11 +7,14 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace hyperserve {
 
 // Set by main's signal handlers; long loops ask it between iterations and write nothing after it.
 bool StopRequested();
-void RequestStop();  // async-signal-safe
+void RequestStop();      // async-signal-safe
+absl::Status Stopped();  // kCancelled, in the words of whoever was asked to stop
 
 class Progress {
  public:

@@ -1,6 +1,7 @@
 #include "training/recipe.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/base/status.h"
 #include "core/io/file.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kMaxRecipeBytes = 1 << 20;
 constexpr int kMinProbeRows = 16, kMaxProbeRows = 256;  // the format's, DESIGN.md section 4
 constexpr int kMaxSteps = 64;                           // of a K that a correction is trained at
+constexpr int kMaxClaims = 16;                          // that the gate measures
 
 absl::Status Wrong(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(what)));
@@ -44,7 +46,11 @@ absl::Status CheckModelFit(const training::ModelFit& fit) {
 absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
   HS_RETURN_IF_ERROR(Check(fit.net().net_size() > 0, "hypersolver.net.net", "no layers"));
-  HS_RETURN_IF_ERROR(Check(fit.net().steps_size() > 0, "hypersolver.net.steps", "no candidates"));
+  const std::set<int> claims(fit.net().steps().begin(), fit.net().steps().end());
+  HS_RETURN_IF_ERROR(Check(!claims.empty() && claims.size() <= kMaxClaims &&
+                               claims.size() == static_cast<size_t>(fit.net().steps_size()),
+                           "hypersolver.net.steps",
+                           absl::StrCat("1 to ", kMaxClaims, " different candidates")));
   HS_RETURN_IF_ERROR(Check(fit.net().eps_size() == 0 && fit.net().base_digest().empty() &&
                                fit.net().provenance_size() == 0,
                            "hypersolver.net",
@@ -79,6 +85,8 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
     HS_RETURN_IF_ERROR(Annotate(plan.status(), "calibrate.plans"));
     HS_RETURN_IF_ERROR(Check(!plan->hypersolved() && (plan->fixed() || plan->adaptive()),
                              "calibrate.plans", absl::StrCat(text, " is not a classical plan")));
+    HS_RETURN_IF_ERROR(Check(plan->tier != Tier::kFast, "calibrate.plans",
+                             absl::StrCat(text, ": tier fast is not built yet")));
   }
   HS_RETURN_IF_ERROR(
       Annotate(ParseAdaptivePlan(calibrate.reference()).status(), "calibrate.reference"));

@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
   HS_RETURN_IF_ERROR(ValidateSolve(options));
   BatchSolver<TensorSpace> solver(&space, std::move(options), space.Start(start));
   while (!solver.Advance(16)) {
-    if (StopRequested()) return absl::CancelledError("stopped; nothing was written");
+    if (StopRequested()) return Stopped();
   }
   SolveResult<TensorSpace::State> result = solver.TakeResult();
   for (const RowStatus status : result.status) {

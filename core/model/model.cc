@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
@@ -38,9 +39,13 @@ absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& n
           absl::StrCat("tensor '", name, "' is not of a floating type (F32, F64 or F16)"));
     }
     at::Tensor tensor = TensorFromView(view);
-    if (!at::isfinite(tensor).all().item<bool>()) {
+    if (!at::isfinite(tensor.to(at::kFloat)).all().item<bool>()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' holds a number that is not finite"));
+          absl::StrCat("tensor '", name, "' holds a number that is not finite in float32"));
+    }
+    if (absl::EndsWith(name, "running_var") && !(tensor >= 0).all().item<bool>()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' holds a negative variance"));
     }
     tensors[name] = std::move(tensor);
   }

@@ -51,12 +51,25 @@ absl::Status CheckManifestEntry(const v1::Manifest::File& entry, const Generatio
   return absl::OkStatus();
 }
 
+// A plan that says itself what is done: neither a default nor an automatic one.
+absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
+  HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
+  if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' names no method and steps or tolerance, as dopri5:1e-5 does"));
+}
+
 absl::Status CheckCalibration(const Calibration& calibration) {
   if (!calibration.default_plan.empty()) {
-    HS_RETURN_IF_ERROR(Annotate(ParsePlan(calibration.default_plan).status(), "default_plan"));
+    const absl::StatusOr<Plan> plan = ParseDefinitePlan(calibration.default_plan);
+    if (!plan.ok()) return Annotate(plan.status(), "default_plan");
+    if (plan->tier == Tier::kFast) {
+      return absl::InvalidArgumentError(absl::StrCat("default_plan: '", calibration.default_plan,
+                                                     "': tier fast is not built yet"));
+    }
   }
   for (const PlanCalibration& plan : calibration.plans) {
-    HS_ASSIGN_OR_RETURN(const Plan parsed, ParsePlan(plan.plan));
+    HS_ASSIGN_OR_RETURN(const Plan parsed, ParseDefinitePlan(plan.plan));
     if (PrintPlan(parsed) != plan.plan) {
       return absl::InvalidArgumentError(
           absl::StrCat("plan '", plan.plan, "' is spelled '", PrintPlan(parsed), "'"));

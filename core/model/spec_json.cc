@@ -230,6 +230,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   if (!(spec.span[0] < spec.span[1])) {
     return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] does not grow");
   }
+  if (!std::isfinite(spec.span[1] - spec.span[0])) {
+    return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] has no finite length");
+  }
   HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
   HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto.stem(), "stem"));
   HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto.field(), "field"));

@@ -139,6 +139,49 @@ TEST_F(FlowFitTest, ARefreshStartsFromWhatIsThere) {
   EXPECT_EQ(refreshed->spec.provenance.count("started_from_weights_sha256"), 1u);
 }
 
+TEST_F(FlowFitTest, ARefreshOfAnotherKindIsRefused) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);
+  HypersolverFitOptions options = Options();
+  options.start_from = FitHypersolver(FlowRecipe(), Options())->files;
+  recipe.mutable_hypersolver()->mutable_net()->mutable_inputs()->SwapElements(0, 1);
+  EXPECT_THAT(std::string(FitHypersolver(recipe, options).status().message()),
+              HasSubstr("another method, direction, inputs or net"));
+  recipe.mutable_hypersolver()->mutable_net()->set_direction("forward");
+  EXPECT_THAT(std::string(FitHypersolver(recipe, Options()).status().message()),
+              HasSubstr("a flow is solved noise_to_data or data_to_noise"));
+}
+
+TEST_F(FlowFitTest, PlansOfTheOtherDirectionDecideNothing) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_hypersolver()->mutable_net()->set_direction("data_to_noise");
+  HypersolverFitOptions options = Options();
+  options.classical = {{.plan = "rk4:1", .error_mean = 0, .macs = 1}};  // nothing could win
+  const auto fitted = FitHypersolver(recipe, options);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_TRUE(fitted->calibration.plans[0].wins);
+}
+
+TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
+  const ModelSpec spec = LoadedModel()->spec();
+  EXPECT_TRUE(CheckHeldOut(FlowRecipe(), spec, "").ok());
+  Recipe recipe = FlowRecipe();
+  recipe.clear_calibrate();
+  EXPECT_EQ(CheckHeldOut(recipe, spec, "").code(), absl::StatusCode::kInvalidArgument);
+  ModelSpec wide = spec;
+  wide.input.shape = {3};
+  EXPECT_THAT(std::string(CheckHeldOut(FlowRecipe(), wide, "").message()),
+              HasSubstr("points of the plane"));
+}
+
+TEST_F(FlowFitTest, APlanThatLeavesARowUnsolvedIsLeftOut) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_calibrate()->add_plans("dopri5:1e-300");
+  const auto calibration = CalibrateModel(recipe, *engine_, LoadedModel(), "");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->plans.size(), 3u);
+}
+
 TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
   Recipe recipe = FlowRecipe();
   recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);

@@ -71,10 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"\"in\": 8, \"out\": 2", "\"in\": 9, \"out\": 2", "model"},
         Mistake{"\"solver\": \"rk4:2\"", "\"solver\": \"dopri5:1e-3\"", "fit.solver"},
         Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 3],", "hypersolver.net.steps"},
+        Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 1],", "16 different candidates"},
         Mistake{"\"steps\": [1, 1, 2, 4]", "\"steps\": [0, 1, 2]", "hypersolver.steps"},
         Mistake{"\"probe_rows\": 16", "\"probe_rows\": 15", "hypersolver.probe_rows"},
         Mistake{"\"truth\": \"dopri5:1e-6\"", "\"truth\": \"heun:2\"", "hypersolver.truth"},
         Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"hyper_heun:1\"]", "calibrate.plans"},
+        Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"heun:1/fast\"]", "fast is not built"},
         Mistake{"\"rate\": 0.01}, \"solver\"", "\"rate\": 0}, \"solver\"", "fit.optimiser.rate"}));
 
 TEST(RecipeTest, EveryCommittedRecipeReads) {

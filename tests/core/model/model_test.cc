@@ -66,6 +66,12 @@ TEST(ModelTest, NamesTheTensorThatDoesNotFit) {
     tensors[0].values[3] = bad;
     EXPECT_THAT(Refusal(tensors), HasSubstr("'field.0.weight' holds a number that is not finite"));
   }
+  const std::vector<double> large = {1e300, 0};  // finite as it is stored only
+  const auto doubles = Model::FromBytes(
+      kJson, SerializeSafetensors(
+                 {{"field.0.bias", {Dtype::kF64, {2}, std::as_bytes(std::span(large))}}}));
+  EXPECT_THAT(std::string(doubles.status().message()),
+              HasSubstr("'field.0.bias' holds a number that is not finite in float32"));
   EXPECT_FALSE(Model::FromBytes(kJson, "").ok());
   EXPECT_FALSE(Model::FromBytes(kJson, SafetensorsOf(Weights()).substr(0, 100)).ok());
 }

@@ -285,6 +285,10 @@ TEST(CalibrationTest, ReadsBackWhatItPrints) {
 TEST(CalibrationTest, RefusesWhatIsNotOne) {
   for (const char* json : {"", "{}", R"({"format": 2})", R"({"format": 1, "colour": "red"})",
                            R"({"format": 1, "default_plan": "leapfrog:2"})",
+                           R"({"format": 1, "default_plan": "default"})",
+                           R"({"format": 1, "default_plan": "auto:1e-2"})",
+                           R"({"format": 1, "default_plan": "rk4:2/fast"})",
+                           R"({"format": 1, "plans": [{"plan": "default"}]})",
                            R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
                            R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
                            R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})"}) {

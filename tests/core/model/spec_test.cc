@@ -102,6 +102,7 @@ TEST(ModelSpecTest, RefusesWithTheFieldsName) {
       {"\"classifier\"", "\"tree\"", "kind: 'tree'"},
       {"\"span\": [0, 1]", "\"span\": [1, 0]", "span"},
       {"\"span\": [0, 1]", "\"span\": [0]", "span: wants two"},
+      {"\"span\": [0, 1]", "\"span\": [-1.7e308, 1.7e308]", "has no finite length"},
       {"\"span\": [0, 1]", "\"span\": [0, \"NaN\"]", "span"},
       {"[1, 28, 28]", "[1, 28]", "input.shape"},
       {"[1, 28, 28]", "[1, 0, 28]", "input.shape: 0 is outside"},
