@@ -15,9 +15,7 @@ namespace hyperserve {
 namespace {
 
 using testing::AnyOf;
-using testing::Contains;
 using testing::Each;
-using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 using tiny::Distance;
