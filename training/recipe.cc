@@ -7,15 +7,16 @@
 #include "core/io/file.h"
 #include "core/model/proto_json.h"
 #include "core/model/repository.h"
+#include "core/model/spec_limits.h"
 #include "training/density.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr int64_t kMaxRecipeBytes = 1 << 20;
-constexpr int kMinProbeRows = 16, kMaxProbeRows = 256;  // the format's, DESIGN.md section 4
-constexpr int kMaxSteps = 64;                           // of a K that a correction is trained at
-constexpr int kMaxClaims = 16;                          // that the gate measures
+using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
+
+constexpr int kMaxSteps = 64;  // of a K that a correction is trained at
 
 absl::Status Wrong(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(what)));
@@ -47,10 +48,10 @@ absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
   HS_RETURN_IF_ERROR(Check(fit.net().net_size() > 0, "hypersolver.net.net", "no layers"));
   const std::set<int> claims(fit.net().steps().begin(), fit.net().steps().end());
-  HS_RETURN_IF_ERROR(Check(!claims.empty() && claims.size() <= kMaxClaims &&
+  HS_RETURN_IF_ERROR(Check(!claims.empty() && claims.size() <= kGateClaims &&
                                claims.size() == static_cast<size_t>(fit.net().steps_size()),
                            "hypersolver.net.steps",
-                           absl::StrCat("1 to ", kMaxClaims, " different candidates")));
+                           absl::StrCat("1 to ", kGateClaims, " different candidates")));
   HS_RETURN_IF_ERROR(Check(fit.net().eps_size() == 0 && fit.net().base_digest().empty() &&
                                fit.net().provenance_size() == 0,
                            "hypersolver.net",
@@ -74,9 +75,9 @@ absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
                            "hypersolver.trajectory_share", "from 0 to 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_every() >= 1, "hypersolver.check_every", "at least 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_rows() >= 1, "hypersolver.check_rows", "at least 1"));
-  return Check(fit.probe_rows() >= kMinProbeRows && fit.probe_rows() <= kMaxProbeRows,
+  return Check(fit.probe_rows() >= kProbeRowsMin && fit.probe_rows() <= kProbeRowsMax,
                "hypersolver.probe_rows",
-               absl::StrCat("from ", kMinProbeRows, " to ", kMaxProbeRows));
+               absl::StrCat("from ", kProbeRowsMin, " to ", kProbeRowsMax));
 }
 
 absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
@@ -104,9 +105,9 @@ absl::Status Validate(const Recipe& recipe) {
           Annotate(Density::Named(recipe.data().density()).status(), "data.density"));
       break;
     case training::Data::kIdx:
-      HS_RETURN_IF_ERROR(Check(recipe.data().idx().validation_rows() >= kMaxProbeRows,
+      HS_RETURN_IF_ERROR(Check(recipe.data().idx().validation_rows() >= kProbeRowsMax,
                                "data.idx.validation_rows",
-                               absl::StrCat("at least ", kMaxProbeRows)));
+                               absl::StrCat("at least ", kProbeRowsMax)));
       break;
     default:
       return Wrong("data", "names no source: idx or density");

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/command/command.h"
 #include "client/command/commands.h"
 #include "client/command/flags.h"
 #include "client/command/json_writer.h"
@@ -245,6 +246,10 @@ absl::StatusOr<int64_t> RunBench(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const Load load, LoadFromFlags(arguments));
   const Steady::time_point begin = Steady::now();
   const std::vector<Sent> all = RunLoop(load);
+  if (all.empty()) {
+    return WithWayOut(absl::DeadlineExceededError("--duration ended before a request was sent"),
+                      "raise --duration");
+  }
   const double seconds = std::chrono::duration<double>(Steady::now() - begin).count();
   const Report report = Summarize(all, seconds, load.rows_per_request);
   if (format == OutputFormat::kJson) {

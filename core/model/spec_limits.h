@@ -3,6 +3,7 @@
 // limits on the sizes of files stand in core/model/repository.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace hyperserve::spec_limits {
@@ -15,6 +16,9 @@ inline constexpr int64_t kRowElements = 1 << 24;  // numbers of one row after an
 inline constexpr int64_t kSteps = 10000;          // one K that a correction claims
 inline constexpr double kStepSize = 1e6;          // the largest end of eps
 inline constexpr int64_t kListLength = 64;        // steps claimed, provenance entries
+inline constexpr size_t kGateClaims = 16;         // steps claimed that the gate measures
+inline constexpr int64_t kProbeRowsMin = 16;      // fewer say little about an error
+inline constexpr int64_t kProbeRowsMax = 256;     // more cost time and say no more
 inline constexpr int64_t kTextBytes = 4096;       // a label, a provenance entry
 
 }  // namespace hyperserve::spec_limits

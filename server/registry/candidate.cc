@@ -9,17 +9,15 @@
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/model/repository.h"
+#include "core/model/spec_limits.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
 
-// Fewer rows say little about an error, more cost time and say no more.
-constexpr int64_t kProbeRowsMin = 16;
-constexpr int64_t kProbeRowsMax = 256;
-// What the gate measures, so that no candidate keeps the registry's thread for long.
-constexpr size_t kClaimsMax = 16;
-constexpr int kClaimedStepsMax = 1000;
+using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
+
+constexpr int kClaimedStepsMax = 1000;  // no candidate keeps the registry's thread for long
 
 absl::StatusOr<Calibration> ParseCalibrationOf(const Model& model, std::string_view json) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ParseCalibration(json));
@@ -73,9 +71,9 @@ absl::Status CheckClaims(const HypersolverSpec& spec, const MethodChoice& method
                      "' is not one of a ", std::string(ModelKindName(model.spec().kind))));
   }
   HS_RETURN_IF_ERROR(CheckMethod(spec, method));
-  if (spec.steps.empty() || spec.steps.size() > kClaimsMax) {
+  if (spec.steps.empty() || spec.steps.size() > kGateClaims) {
     return absl::FailedPreconditionError(
-        absl::StrCat("steps lists ", spec.steps.size(), " numbers, wanted 1 to ", kClaimsMax));
+        absl::StrCat("steps lists ", spec.steps.size(), " numbers, wanted 1 to ", kGateClaims));
   }
   const double length = model.spec().span[1] - model.spec().span[0];
   for (const int steps : spec.steps) {
