@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 namespace {

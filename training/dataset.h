@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 #include "training/density.h"
 #include "training/recipe.h"
 

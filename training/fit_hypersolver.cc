@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
-#include "core/model/proto_json.h"
+#include "core/model/spec/proto_json.h"
 #include "training/calibrate.h"
 #include "training/measure.h"
 #include "training/optimise.h"

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
-#include "core/model/model.h"
-#include "core/model/repository.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 #include "training/recipe.h"
 
 namespace hyperserve {

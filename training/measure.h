@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "training/dataset.h"
 
 namespace hyperserve {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 #include "training/random.h"
 
 namespace hyperserve {

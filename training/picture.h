@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 

@@ -3,9 +3,9 @@
 #include "absl/strings/str_format.h"
 #include "client/client.h"
 #include "core/base/status.h"
-#include "core/model/model.h"
-#include "core/model/proto_json.h"
-#include "core/model/repository.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/proto_json.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {

@@ -5,9 +5,9 @@
 
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/proto_json.h"
-#include "core/model/repository.h"
-#include "core/model/spec_limits.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/proto_json.h"
+#include "core/model/spec/spec_limits.h"
 #include "training/density.h"
 
 namespace hyperserve {

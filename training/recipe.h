@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "recipe.pb.h"
 

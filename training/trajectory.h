@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/tensor_space.h"
-#include "core/model/model.h"
-#include "core/model/net.h"
+#include "core/model/net/model.h"
+#include "core/model/net/net.h"
 #include "core/plan/plan.h"
 #include "training/dataset.h"
 #include "training/loss.h"

@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "core/engine/device.h"
 #include "core/io/philox.h"
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 
 namespace hyperserve {
 namespace {

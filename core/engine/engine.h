@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 

@@ -16,7 +16,7 @@
 #include "core/engine/row_padding.h"
 #include "core/engine/solve_setup.h"
 #include "core/engine/tensor_space.h"
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 #include "core/ode/solver.h"
 
 namespace hyperserve {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/model/net.h"
-#include "core/model/spec.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 

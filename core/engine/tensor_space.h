@@ -18,7 +18,7 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/row_padding.h"
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 #include "core/ode/space.h"
 
 namespace hyperserve {

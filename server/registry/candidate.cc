@@ -8,8 +8,8 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
-#include "core/model/repository.h"
-#include "core/model/spec_limits.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec_limits.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

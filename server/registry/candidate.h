@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 #include "server/registry/registry.h"
 
 namespace hyperserve {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 #include "server/registry/registry.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/model.h"
-#include "core/model/repository.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 #include "server/clock/patience.h"
 
 namespace hyperserve {

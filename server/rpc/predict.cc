@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "absl/strings/str_format.h"
-#include "core/model/cost.h"
+#include "core/model/net/cost.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

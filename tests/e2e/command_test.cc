@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/io/file.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
 

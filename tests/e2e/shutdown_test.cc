@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
 

@@ -7,7 +7,7 @@
 
 #include "client/command/rows.h"
 #include "core/io/philox.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve::tiny {
 namespace {

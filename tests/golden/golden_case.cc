@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 namespace {

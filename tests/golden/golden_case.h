@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 
 namespace hyperserve {
 

@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 #include "tests/server/batching/batcher_fixture.h"
 #include "tests/testing/model_fixture.h"
 

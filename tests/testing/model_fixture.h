@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include "core/io/tensor.h"
-#include "core/model/repository.h"
-#include "core/model/spec.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 
 namespace hyperserve {

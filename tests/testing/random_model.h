@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 
 namespace hyperserve::fixture {
 

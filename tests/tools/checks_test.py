@@ -29,24 +29,24 @@ class IncludesTest(planted_tree.PlantedTreeTest):
         self.plant("core/plan/plan.h", '#include <string>\n#include "core/base/status.h"\n')
         self.plant("server/main.cc", '#include "server/rpc/rpc.h"\n#include "core/engine/engine.h"\n')
         self.plant("tests/core/plan/plan_test.cc", '#include "core/plan/plan.h"\n#include "gtest/gtest.h"\n')
-        self.plant("core/model/spec_json.cc", '#include "hyperserve/v1/model.pb.h"\n')
+        self.plant("core/model/spec/spec_json.cc", '#include "hyperserve/v1/model.pb.h"\n')
         self.assert_found(check_includes.check)
 
     def test_finds_a_wrong_direction(self):
         self.plant("core/base/status.h", '#include "core/plan/plan.h"\n')
         self.plant("core/io/idx.cc", '#  include "server/clock/clock.h"\n')
         self.plant("server/batching/batcher.cc", '#include "hyperserve/v1/hyperserve.pb.h"\n')
-        self.plant("core/model/net.cc", '#include "hyperserve/v1/model.pb.h"\n')
-        self.plant("client/client.cc", '#include "core/model/model.h"\n')
+        self.plant("core/model/net/net.cc", '#include "hyperserve/v1/model.pb.h"\n')
+        self.plant("client/client.cc", '#include "core/model/net/model.h"\n')
         self.plant("core/engine/engine.cc", '#include "tests/testing/fake_engine.h"\n')
         self.assert_found(check_includes.check, "core/base may not include core/plan", "core/io may not include server",
-                          "server/batching may not include hyperserve/v1", "core/model may not include hyperserve/v1",
+                          "server/batching may not include hyperserve/v1", "core/model/net may not include hyperserve/v1",
                           "client may not include core/model", "core/engine may not include tests/")
 
     def test_finds_libtorch_through_a_header(self):
-        self.plant("core/model/net.h", "#include <ATen/ATen.h>\n")
-        self.plant("core/model/model.h", '#include "core/model/net.h"\n')
-        self.plant("server/registry/registry.cc", '#include "core/model/model.h"\n')
+        self.plant("core/model/net/net.h", "#include <ATen/ATen.h>\n")
+        self.plant("core/model/net/model.h", '#include "core/model/net/net.h"\n')
+        self.plant("server/registry/registry.cc", '#include "core/model/net/model.h"\n')
         self.plant("client/client.cc", "#include <torch/torch.h>\n")
         self.assert_found(check_includes.check, "server/registry/registry.cc: reaches LibTorch",
                           "client/client.cc: reaches LibTorch")

@@ -13,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/io/file.h"
-#include "core/model/model.h"
-#include "core/model/repository.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 namespace {

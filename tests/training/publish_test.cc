@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/model/model.h"
-#include "core/model/repository.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

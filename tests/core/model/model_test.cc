@@ -1,4 +1,4 @@
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 

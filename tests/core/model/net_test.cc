@@ -1,5 +1,5 @@
 // Layers against formulas written out as loops, and tangents against autograd.
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

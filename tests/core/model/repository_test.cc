@@ -1,4 +1,4 @@
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

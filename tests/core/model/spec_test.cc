@@ -1,11 +1,11 @@
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "core/model/spec_limits.h"
+#include "core/model/spec/spec_limits.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {

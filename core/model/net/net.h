@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 

@@ -1,4 +1,4 @@
-#include "core/model/cost.h"
+#include "core/model/net/cost.h"
 
 #include "core/ode/tableau.h"
 

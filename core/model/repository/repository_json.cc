@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/manifest.h"
-#include "core/model/proto_json.h"
-#include "core/model/repository.h"
+#include "core/model/repository/manifest.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/proto_json.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {

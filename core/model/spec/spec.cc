@@ -1,4 +1,4 @@
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"

@@ -1,6 +1,6 @@
 // A loaded model and a loaded correction: spec, weights, digest and costs. Immutable after loading;
-// shared by pointer. LibTorch stays behind `weights()` (core/model/net.h), so that the server can
-// hold models without its headers.
+// shared by pointer. LibTorch stays behind `weights()` (core/model/net/net.h), so that the server
+// can hold models without its headers.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 
-class NetWeights;  // core/model/net.h: the layers with their tensors, on any device and in any
+class NetWeights;  // core/model/net/net.h: the layers with their tensors, on any device and in any
                    // dtype
 
 class Model {

@@ -1,4 +1,4 @@
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 
 #include <cmath>
 #include <cstring>

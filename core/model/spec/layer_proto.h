@@ -4,14 +4,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/spec.h"
+#include "core/model/spec/spec.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {
 
 using LayerProtos = google::protobuf::RepeatedPtrField<v1::Layer>;
 
-// Checks every number against core/model/spec_limits.h. `path` ("field") begins the messages.
+// Checks every number against core/model/spec/spec_limits.h. `path` ("field") begins the messages.
 absl::StatusOr<LayerList> LayersFromProto(const LayerProtos& protos, const std::string& path);
 void LayersToProto(const LayerList& layers, LayerProtos& protos);
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 

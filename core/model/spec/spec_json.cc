@@ -5,11 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/model/layer_proto.h"
-#include "core/model/proto_json.h"
-#include "core/model/repository.h"
-#include "core/model/spec.h"
-#include "core/model/spec_limits.h"
+#include "core/model/spec/layer_proto.h"
+#include "core/model/spec/proto_json.h"
+#include "core/model/spec/spec.h"
+#include "core/model/spec/spec_limits.h"
 
 namespace hyperserve {
 namespace {

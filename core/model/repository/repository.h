@@ -50,7 +50,6 @@ inline constexpr std::array<GenerationFileRule, 5> kGenerationFileRules = {{
     {"probe.safetensors", 64 << 20, true},
     {"weights.safetensors", 512 << 20, true},
 }};
-inline constexpr int64_t kModelJsonBytesMax = 1 << 20;
 inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;
 inline constexpr int64_t kCalibrationBytesMax = 4 << 20;
 inline constexpr int64_t kVerdictsBytesMax = 64 << 20;

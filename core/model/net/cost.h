@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 #include "core/plan/method.h"
 
 namespace hyperserve {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/model/spec.h"
-#include "core/model/spec_limits.h"
+#include "core/model/spec/spec.h"
+#include "core/model/spec/spec_limits.h"
 
 namespace hyperserve {
 namespace {

@@ -17,6 +17,8 @@
 
 namespace hyperserve {
 
+inline constexpr int64_t kModelJsonBytesMax = 1 << 20;  // of model.json or hypersolver.json
+
 struct Layer;
 
 // y = x W^T + b; weight [out, in].

@@ -1,4 +1,4 @@
-#include "core/model/proto_json.h"
+#include "core/model/spec/proto_json.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -1,4 +1,4 @@
-#include "core/model/model.h"
+#include "core/model/net/model.h"
 
 #include <cmath>
 
@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/net.h"
-#include "core/model/repository.h"
+#include "core/model/net/net.h"
+#include "core/model/repository/repository.h"
 
 namespace hyperserve {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/status.h"
-#include "core/model/net.h"
+#include "core/model/net/net.h"
 
 namespace hyperserve {
 namespace {

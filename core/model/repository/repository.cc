@@ -1,4 +1,4 @@
-#include "core/model/repository.h"
+#include "core/model/repository/repository.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/manifest.h"
+#include "core/model/repository/manifest.h"
 
 namespace hyperserve {
 namespace {

@@ -1,6 +1,6 @@
 // Limits on what a spec file may say: far above any sensible model, low enough that no sum or
 // product in core/model overflows and no hostile file makes us work or allocate without bound. The
-// limits on the sizes of files stand in core/model/repository.h.
+// limits on the sizes of files stand in core/model/repository/repository.h.
 #pragma once
 
 #include <cstddef>

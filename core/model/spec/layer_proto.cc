@@ -1,10 +1,10 @@
-#include "core/model/layer_proto.h"
+#include "core/model/spec/layer_proto.h"
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/model/spec_limits.h"
+#include "core/model/spec/spec_limits.h"
 
 namespace hyperserve {
 namespace {
