@@ -10,6 +10,7 @@
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
@@ -31,9 +32,6 @@ enum class LogDensity {
   // discrete map. Fixed plans, classical or hypersolved. Computed in double in every tier.
   kStepMap,
 };
-
-// What decides a row's step size: K equal steps, or error control.
-enum class Stepping { kFixed, kErrorControlled };
 
 struct BatchSpec {
   std::shared_ptr<const Model> model;

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
-#include "core/plan/step_control.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 

@@ -28,7 +28,7 @@ concept StateSpace = requires(const S& space, const typename S::State& z,
                               typename S::State& mutable_z, const PerRow& per_row,
                               std::span<const Term<typename S::State>> terms,
                               const std::vector<bool>& mask, const std::vector<int64_t>& indices,
-                              double tolerance) {
+                              const PerRow& tolerances) {
   { space.Rows(z) } -> std::convertible_to<int64_t>;
   // f(s, z), with one s for each row.
   { space.Field(per_row, z) } -> std::same_as<typename S::State>;
@@ -38,12 +38,15 @@ concept StateSpace = requires(const S& space, const typename S::State& z,
   { space.Where(mask, z, z) } -> std::same_as<typename S::State>;
   // The rows at these indices, in this order.
   { space.Gather(z, indices) } -> std::same_as<typename S::State>;
+  // The rows of the first state, then those of the second.
+  { space.Join(z, z) } -> std::same_as<typename S::State>;
   // Per row: is every number in it finite?
   { space.Finite(z) } -> std::same_as<std::vector<bool>>;
-  // Per row, in double: sqrt(mean_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2); NaN where e, z0
-  // or z1 is not finite, infinite where it overflows. Arguments: e, z0, z1, rtol, atol. e is a
-  // state that holds an error (Combine of a zero with the pair's weights).
-  { space.ErrorNorms(z, z, z, tolerance, tolerance) } -> std::same_as<PerRow>;
+  // Per row, in double, with tolerances of its own:
+  // sqrt(mean_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2); NaN where e, z0 or z1 is not finite,
+  // infinite where it overflows. Arguments: e, z0, z1, rtol, atol. e is a state that holds an error
+  // (Combine of a zero with the pair's weights).
+  { space.ErrorNorms(z, z, z, tolerances, tolerances) } -> std::same_as<PerRow>;
   // A state of zeros of the same shape.
   { space.Zero(z) } -> std::same_as<typename S::State>;
   // Called once after each accepted step of a fixed-step solve: a space that carries tangents of

@@ -8,7 +8,6 @@
 // spread, and the caller looks for them.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -59,22 +58,29 @@ class Combination {
   std::vector<const State*> states_;
 };
 
-// The first `stages` slopes r_1, r_2, ... A first slope that is known already is not evaluated
-// again.
+// The slope after those that are known: r_1 where there is none yet, then r_2, ...
 template <StateSpace Space>
-std::vector<typename Space::State> Slopes(
-    const Space& space, const Tableau& tableau, int stages, const PerRow& s, const PerRow& eps,
-    const typename Space::State& z,
-    std::optional<typename Space::State> first_slope = std::nullopt) {
-  std::vector<typename Space::State> slopes;
-  slopes.reserve(static_cast<size_t>(stages));
-  slopes.push_back(first_slope ? *std::move(first_slope) : space.Field(s, z));
-  for (size_t i = 1; i < static_cast<size_t>(stages); ++i) {
-    Combination<Space> increment;
-    increment.AddSlopes(eps, tableau.a[i], slopes);
-    PerRow depth(s);
-    for (size_t row = 0; row < s.size(); ++row) depth[row] += tableau.c[i] * eps[row];
-    slopes.push_back(space.Field(depth, increment.Sum(space, z)));
+typename Space::State NextSlope(const Space& space, const Tableau& tableau, const PerRow& s,
+                                const PerRow& eps, const typename Space::State& z,
+                                std::span<const typename Space::State> slopes) {
+  const size_t i = slopes.size();
+  if (i == 0) return space.Field(s, z);
+  Combination<Space> increment;
+  increment.AddSlopes(eps, tableau.a[i], slopes);
+  PerRow depth(s);
+  for (size_t row = 0; row < s.size(); ++row) depth[row] += tableau.c[i] * eps[row];
+  return space.Field(depth, increment.Sum(space, z));
+}
+
+// The first `stages` slopes r_1, r_2, ...
+template <StateSpace Space>
+std::vector<typename Space::State> Slopes(const Space& space, const Tableau& tableau, int stages,
+                                          const PerRow& s, const PerRow& eps,
+                                          const typename Space::State& z) {
+  using State = typename Space::State;
+  std::vector<State> slopes;
+  while (slopes.size() < static_cast<size_t>(stages)) {
+    slopes.push_back(NextSlope(space, tableau, s, eps, z, std::span<const State>(slopes)));
   }
   return slopes;
 }
@@ -137,25 +143,29 @@ struct Step {
 // One step with g = 0.
 template <StateSpace Space>
 Step<Space> ClassicalStep(const Space& space, const Tableau& tableau, const PerRow& s,
-                          const PerRow& eps, const typename Space::State& z,
-                          std::optional<typename Space::State> first_slope = std::nullopt) {
-  auto slopes =
-      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
+                          const PerRow& eps, const typename Space::State& z) {
+  auto slopes = Slopes(space, tableau, tableau.solution_stages(), s, eps, z);
   auto z_next = ClassicalUpdate<Space>(space, tableau, eps, z, slopes);
   return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
 }
 
-// One step with the space's own g. z_first is the state at the start of the whole solve.
+// z + eps psi + eps^(p+1) g with the space's own g. z_first is the state at the start of the whole
+// solve.
+template <CorrectedSpace Space>
+typename Space::State HypersolvedUpdate(const Space& space, const Tableau& tableau, const PerRow& s,
+                                        const PerRow& eps, const typename Space::State& z,
+                                        const typename Space::State& z_first,
+                                        std::span<const typename Space::State> slopes) {
+  const auto g = space.Correction(eps, s, z, slopes, z_first);
+  return CorrectedUpdate<Space>(space, tableau, eps, z, slopes, g);
+}
+
 template <CorrectedSpace Space>
 Step<Space> HypersolvedStep(const Space& space, const Tableau& tableau, const PerRow& s,
                             const PerRow& eps, const typename Space::State& z,
-                            const typename Space::State& z_first,
-                            std::optional<typename Space::State> first_slope = std::nullopt) {
-  auto slopes =
-      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
-  const std::span<const typename Space::State> view(slopes);
-  const auto g = space.Correction(eps, s, z, view, z_first);
-  auto z_next = CorrectedUpdate<Space>(space, tableau, eps, z, view, g);
+                            const typename Space::State& z_first) {
+  auto slopes = Slopes(space, tableau, tableau.solution_stages(), s, eps, z);
+  auto z_next = HypersolvedUpdate<Space>(space, tableau, s, eps, z, z_first, slopes);
   return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
 }
 

@@ -1,4 +1,5 @@
-// What decides the steps of one row: how many, or which tolerances. Each row of a batch has its own.
+// What decides the steps of one row: how many, or which tolerances. Each row of a batch has its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,9 @@
 #include "absl/status/status.h"
 
 namespace hyperserve {
+
+// What decides a row's step size: K equal steps, or error control.
+enum class Stepping { kFixed, kErrorControlled };
 
 inline constexpr int64_t kMaxStepsDefault = 10000;
 
@@ -25,6 +29,11 @@ struct ErrorControl {
 };
 
 using StepControl = std::variant<FixedSteps, ErrorControl>;
+
+inline Stepping SteppingOf(const StepControl& control) {
+  return std::holds_alternative<FixedSteps>(control) ? Stepping::kFixed
+                                                     : Stepping::kErrorControlled;
+}
 
 // kInvalidArgument names the number that is wrong and what would be right.
 absl::Status ValidateControl(const StepControl& control);
