@@ -16,19 +16,11 @@ const Shape& RowShape(const BatchSpec& spec) {
   return spec.entry == Entry::kInput ? spec.model->spec().input.shape : spec.model->state_shape();
 }
 
-bool TakesDtype(const BatchSpec& spec, Dtype dtype) {
-  if (dtype == Dtype::kF32) return true;
-  if (dtype == Dtype::kU8) return spec.entry == Entry::kInput;
-  return dtype == Dtype::kF64 && (spec.entry == Entry::kState || spec.tier == Tier::kDouble);
-}
-
 absl::Status CheckData(const BatchSpec& spec, const Segment& segment) {
   const TensorView& data = segment.data;
-  if (!TakesDtype(spec, data.dtype)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rows of ", std::string(DtypeName(data.dtype)),
-                     " are not taken here: wanted F32, U8 for a model's input, F64 for states and "
-                     "in tier double"));
+  if (data.dtype != spec.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("dtype wanted ", Absl(DtypeName(spec.dtype)),
+                                                   ", found ", Absl(DtypeName(data.dtype))));
   }
   Shape wanted = RowShape(spec);
   wanted.insert(wanted.begin(), segment.rows);
@@ -64,10 +56,10 @@ at::Tensor Preprocessed(at::Tensor x, const InputSpec& input) {
       [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& { return y.div_(v); });
 }
 
-at::Tensor Noise(const Batch& batch, const Segment& segment, at::ScalarType dtype,
+at::Tensor Noise(const Model& model, const Segment& segment, at::ScalarType dtype,
                  at::Device device) {
-  const int64_t dimensions = batch.spec.model->state_elements();
-  Shape shape = batch.spec.model->state_shape();
+  const int64_t dimensions = model.state_elements();
+  Shape shape = model.state_shape();
   shape.insert(shape.begin(), segment.rows);
   if (device.is_cuda()) {
     at::Tensor rows = at::empty({segment.rows, dimensions}, at::TensorOptions(device).dtype(dtype));
@@ -82,41 +74,31 @@ at::Tensor Noise(const Batch& batch, const Segment& segment, at::ScalarType dtyp
 
 }  // namespace
 
-int64_t CountRows(const Batch& batch) {
-  int64_t rows = 0;
-  for (const Segment& segment : batch.segments) rows += segment.rows;
-  return rows;
+absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
+  if (segment.rows < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a segment of ", segment.rows, " rows; it must have at least 1"));
+  }
+  if (SteppingOf(segment.control) != spec.stepping) {
+    return absl::InvalidArgumentError(spec.stepping == Stepping::kFixed
+                                          ? "tolerances for a batch of fixed steps"
+                                          : "a number of steps for a batch under error control");
+  }
+  HS_RETURN_IF_ERROR(ValidateControl(segment.control));
+  return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
 }
 
-absl::Status CheckRows(const Batch& batch) {
-  const BatchSpec& spec = batch.spec;
-  if (spec.entry == Entry::kNoise && spec.model->spec().kind != ModelKind::kFlow) {
-    return absl::InvalidArgumentError("a classifier does not start from noise");
-  }
-  for (size_t i = 0; i < batch.segments.size(); ++i) {
-    const Segment& segment = batch.segments[i];
-    const std::string where = absl::StrCat("segment ", i);
-    if (segment.rows < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": ", segment.rows, " rows"));
-    }
-    if (spec.entry == Entry::kNoise) continue;
-    HS_RETURN_IF_ERROR(Annotate(CheckData(spec, segment), where));
-  }
-  if (CountRows(batch) == 0) return absl::InvalidArgumentError("a batch without rows");
-  return absl::OkStatus();
-}
-
-at::Tensor ReadRows(const Batch& batch, at::ScalarType dtype, at::Device device) {
+at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
+                    at::Device device) {
   std::vector<at::Tensor> parts;
-  for (const Segment& segment : batch.segments) {
-    if (segment.rows == 0) continue;
-    if (batch.spec.entry == Entry::kNoise) {
-      parts.push_back(Noise(batch, segment, dtype, device));
+  for (const Segment& segment : segments) {
+    if (spec.entry == Entry::kNoise) {
+      parts.push_back(Noise(*spec.model, segment, dtype, device));
       continue;
     }
     at::Tensor rows = TensorFromView(segment.data);
-    if (batch.spec.entry == Entry::kInput) {
-      rows = Preprocessed(std::move(rows), batch.spec.model->spec().input);
+    if (spec.entry == Entry::kInput) {
+      rows = Preprocessed(std::move(rows), spec.model->spec().input);
     }
     parts.push_back(rows.to(device, dtype));
   }

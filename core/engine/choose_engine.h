@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
+#include "core/ode/solve_options.h"
 
 namespace hyperserve {
 
@@ -26,6 +27,13 @@ struct EngineChoice {
 
 // The engines of a device in the order of preference.
 using EngineKinds = std::vector<EngineKind>;
+
+// A step map or a divergence costs as many tangents as the state has numbers; beyond this the
+// exact way is refused.
+inline constexpr int64_t kTangentsMax = 64;
+
+// What the spec asks of a solver. Precondition: it has a model.
+SolveOptions OptionsOf(const BatchSpec& spec);
 
 // Everything about a spec that is wrong for every engine: kInvalidArgument.
 absl::Status CheckSpec(const BatchSpec& spec);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 
 namespace hyperserve {
 
@@ -22,6 +22,6 @@ std::vector<DeviceInfo> CudaDevices();
 void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
 // RowErrorSquares of core/engine/row_numbers.h: F64 [B] on the device.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                            double rtol, double atol);
+                            const std::vector<double>& rtol, const std::vector<double>& atol);
 
 }  // namespace hyperserve

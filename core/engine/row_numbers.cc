@@ -16,22 +16,22 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 template <class Number>
 PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                        double rtol, double atol) {
+                        const PerRow& rtol, const PerRow& atol) {
   const at::Tensor e = error.contiguous(), a = z0.contiguous(), b = z1.contiguous();
   const int64_t rows = e.size(0), elements = e.numel() / rows;
   const Number* pe = e.const_data_ptr<Number>();
   const Number* pa = a.const_data_ptr<Number>();
   const Number* pb = b.const_data_ptr<Number>();
   PerRow squares(static_cast<size_t>(rows), 0.0);
-  for (double& sum : squares) {
+  for (size_t row = 0; row < squares.size(); ++row) {
     for (int64_t i = 0; i < elements; ++i) {
       const double from = std::abs(static_cast<double>(*pa++));
       const double to = std::abs(static_cast<double>(*pb++));
       const double e = static_cast<double>(*pe++);
-      const double scaled = e / (atol + rtol * std::max(from, to));
+      const double scaled = e / (atol[row] + rtol[row] * std::max(from, to));
       // A state that is infinite would make any error look small.
       const bool finite = std::isfinite(from) && std::isfinite(to) && std::isfinite(e);
-      sum += finite ? scaled * scaled : kNaN;
+      squares[row] += finite ? scaled * scaled : kNaN;
     }
   }
   return squares;
@@ -69,7 +69,7 @@ at::Tensor HostDoubles(const at::Tensor& tensor) {
 }  // namespace
 
 PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                       double rtol, double atol) {
+                       const PerRow& rtol, const PerRow& atol) {
   if (error.is_cuda()) return RowValues(CudaErrorSquares(error, z0, z1, rtol, atol));
   return error.scalar_type() == at::kDouble ? HostErrorSquares<double>(error, z0, z1, rtol, atol)
                                             : HostErrorSquares<float>(error, z0, z1, rtol, atol);

@@ -10,10 +10,11 @@
 
 namespace hyperserve {
 
-// sum_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2 over the row, in double; not finite where a
-// number of the row is not. [B, ...] of one dtype (F32 or F64) and device.
+// sum_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2 over the row, in double and with the row's own
+// tolerances; not finite where a number of the row is not. [B, ...] of one dtype (F32 or F64) and
+// device.
 PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                       double rtol, double atol);
+                       const PerRow& rtol, const PerRow& atol);
 
 // log|det| of each row's matrix M[t][i] = tangents[t, row, i], F64 on the host: Gaussian
 // elimination with partial pivoting. -inf where it is singular.

@@ -1,38 +1,30 @@
-// A BatchSpec as what the solver wants: checked, then a space, options and a bucket.
+// A BatchSpec as what the solver wants: the space, and the maps before and after it.
 #pragma once
 
 #include <ATen/ATen.h>
 
-#include <utility>
-#include <vector>
-
-#include "absl/status/status.h"
-#include "core/engine/engine.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/row_padding.h"
 #include "core/engine/tensor_space.h"
-#include "core/ode/solve_options.h"
+#include "core/model/net/net.h"
 
 namespace hyperserve {
 
-// A step map or a divergence costs as many tangents as the state has numbers; beyond this the
-// exact way is refused.
-inline constexpr int64_t kTangentsMax = 64;
-
-// Everything about a spec that can be wrong without looking at rows: kInvalidArgument, or
-// kUnimplemented for what the readable engine does not do.
-absl::Status CheckSolve(const BatchSpec& spec);
+// The input or the output map on rows, padded as it needs.
+struct PaddedMap {
+  Net net;
+  RowPadding padding;
+  at::Tensor Apply(const at::Tensor& rows) const;
+};
 
 struct SolveSetup {
   TensorSpace space;
-  SolveOptions options;
-  int64_t bucket = 0;
+  PaddedMap stem, head;
+  int64_t bucket = 0;  // rows that the nets of the space see at the start
 };
 
-// Precondition: CheckSolve(spec).ok().
+// For a run that starts with so many rows. Precondition: CheckSpec(spec).ok().
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device);
-
-// The padding that these nets need together; each with the shape of its rows.
-RowPadding PaddingOf(const std::vector<std::pair<const LayerList*, Shape>>& nets, int64_t rows,
-                     at::Device device);
 
 // Does the solve end at data? The field's own direction decides where the spec says kForward.
 bool RunsToData(const BatchSpec& spec);

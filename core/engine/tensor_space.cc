@@ -144,6 +144,12 @@ State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) c
       z, [&](const Part& part) { return (z.*part.tensor).index_select(part.row_dim, rows); });
 }
 
+State TensorSpace::Join(const State& a, const State& b) const {
+  return ForEachPart(a, [&](const Part& part) {
+    return at::cat({a.*part.tensor, b.*part.tensor}, part.row_dim);
+  });
+}
+
 std::vector<bool> TensorSpace::Finite(const State& z) const {
   std::vector<bool> finite = RowsFinite(z.z);
   if (!z.log_density.defined()) return finite;
@@ -154,8 +160,8 @@ std::vector<bool> TensorSpace::Finite(const State& z) const {
   return finite;
 }
 
-PerRow TensorSpace::ErrorNorms(const State& error, const State& z0, const State& z1, double rtol,
-                               double atol) const {
+PerRow TensorSpace::ErrorNorms(const State& error, const State& z0, const State& z1,
+                               const PerRow& rtol, const PerRow& atol) const {
   PerRow norms = RowErrorSquares(error.z, z0.z, z1.z, rtol, atol);
   double numbers = static_cast<double>(z0.z.numel() / z0.z.size(0));
   if (error.log_density.defined()) {

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/engine.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/row_padding.h"
 #include "core/model/net/net.h"
 #include "core/ode/space.h"
@@ -51,6 +51,8 @@ class TensorSpace {
   State Start(at::Tensor z) const;
   // Multiply-accumulates of one evaluation of a net, as a multiple of the net's own.
   int64_t passes(const State& z) const;
+  // How many rows the nets see for so many.
+  int64_t padded(int64_t rows) const { return options_.padding.Rows(rows); }
 
   // StateSpace and CorrectedSpace; see core/ode/space.h.
   int64_t Rows(const State& z) const { return z.z.size(0); }
@@ -58,10 +60,11 @@ class TensorSpace {
   State Combine(const State& z, std::span<const Term<State>> terms) const;
   State Where(const std::vector<bool>& mask, const State& yes, const State& no) const;
   State Gather(const State& z, const std::vector<int64_t>& indices) const;
+  State Join(const State& a, const State& b) const;
   std::vector<bool> Finite(const State& z) const;
   // The log-density counts as one more number of the row.
-  PerRow ErrorNorms(const State& error, const State& z0, const State& z1, double rtol,
-                    double atol) const;
+  PerRow ErrorNorms(const State& error, const State& z0, const State& z1, const PerRow& rtol,
+                    const PerRow& atol) const;
   State Zero(const State& z) const;
   void AfterStep(State& z) const;
   State Correction(const PerRow& eps, const PerRow& s, const State& z,

@@ -16,8 +16,8 @@ namespace hyperserve::kernels {
 struct RowErrorOptions {
   int64_t rows = 0;
   int64_t elements = 0;
-  double rtol = 0.0;
-  double atol = 0.0;
+  const double* rtol = nullptr;  // [rows], likewise atol: each row has its own
+  const double* atol = nullptr;
 };
 cudaError_t RowErrorSquares(const RowErrorOptions& options, const float* error, const float* z0,
                             const float* z1, double* out, cudaStream_t stream);
