@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 
 int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();

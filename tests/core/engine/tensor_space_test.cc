@@ -84,7 +84,8 @@ TEST(TensorSpaceTest, SeesWhatIsNotFinite) {
   EXPECT_EQ(space.Finite(space.Start(z)), (std::vector<bool>{true, false, false, true}));
   const TensorSpace::State error = space.Start(at::full({4, 2}, 1e-3, at::kDouble));
   const TensorSpace::State one = space.Start(at::ones({4, 2}, at::kDouble));
-  const PerRow norms = space.ErrorNorms(error, one, space.Start(z), 1e-3, 1e-3);
+  const PerRow norms =
+      space.ErrorNorms(error, one, space.Start(z), PerRow(4, 1e-3), PerRow(4, 1e-3));
   EXPECT_DOUBLE_EQ(norms[0], 0.5);
   EXPECT_FALSE(std::isfinite(norms[1]) || std::isfinite(norms[2]));
 }
