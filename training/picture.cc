@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/io/gnuplot.h"
+#include "programs/gnuplot.h"
 
 namespace hyperserve {
 namespace {

@@ -17,7 +17,7 @@
 #include "client/command/flags.h"
 #include "client/command/output.h"
 #include "core/base/status.h"
-#include "core/base/version.h"
+#include "programs/version.h"
 
 namespace hyperserve {
 namespace {

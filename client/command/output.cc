@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "client/command/command.h"
-#include "core/base/standard_streams.h"
 #include "core/io/file.h"
+#include "programs/standard_streams.h"
 
 namespace hyperserve {
 namespace {

@@ -5,7 +5,7 @@
 #include "client/command/output.h"
 #include "client/command/rows.h"
 #include "core/base/status.h"
-#include "core/io/gnuplot.h"
+#include "programs/gnuplot.h"
 
 namespace hyperserve {
 namespace {

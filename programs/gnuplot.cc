@@ -1,4 +1,4 @@
-#include "core/io/gnuplot.h"
+#include "programs/gnuplot.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
-#include "core/base/command_line.h"
+#include "programs/command_line.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "absl/flags/parse.h"
 #include "absl/flags/usage_config.h"
-#include "core/base/version.h"
+#include "programs/version.h"
 
 namespace hyperserve {
 namespace {
