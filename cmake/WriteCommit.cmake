@@ -11,7 +11,7 @@ if(NOT failed)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUT} CONTENT [[
-#include "core/base/version.h"
+#include "programs/version.h"
 
 namespace hyperserve {
 

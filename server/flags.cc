@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "core/base/command_line.h"
+#include "programs/command_line.h"
 
 namespace hyperserve {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "core/base/one_line.h"
-#include "core/base/standard_streams.h"
 #include "core/engine/engine.h"
+#include "programs/standard_streams.h"
 #include "server/daemon.h"
 #include "server/flags.h"
 #include "server/registry/registry.h"

@@ -28,23 +28,24 @@ MAY_INCLUDE = {
                         "server/clock"],
     "server/rpc": ["proto", "core/base", "core/plan", "core/io", *MODEL, "server/batching", "server/registry",
                    "server/metrics", "server/clock"],
-    "server": ["proto", *CORE, *SERVER],
-    "client": ["proto", "core/base", "core/plan", "core/io"],
-    "training": ["proto", "client", *CORE],
-    "bench": ["proto", "client", "server", "training", "tests", *CORE, *SERVER],
-    "tests": ["proto", "client", "server", "training", *CORE, *SERVER],
+    "programs": ["core/base"],
+    "server": ["proto", "programs", *CORE, *SERVER],
+    "client": ["proto", "programs", "core/base", "core/plan", "core/io"],
+    "training": ["proto", "programs", "client", *CORE],
+    "bench": ["proto", "programs", "client", "server", "training", "tests", *CORE, *SERVER],
+    "tests": ["proto", "programs", "client", "server", "training", *CORE, *SERVER],
     "deploy": [],
     "proto": [],
 }
 # Generated protos in the parsers only, not in the nets.
 PROTO_TOO = re.compile(r"core/model/(spec|repository)/\w*\.(cc|h)")
 
-OURS = re.compile(r'^\s*#\s*include\s*"((?:core|server|client|training|bench|tests|hyperserve)/[^"]+)"', re.M)
+OURS = re.compile(r'^\s*#\s*include\s*"((?:core|programs|server|client|training|bench|tests|hyperserve)/[^"]+)"', re.M)
 ANY = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 
 # Folders from whose files no LibTorch header may be reached, directly or through headers of ours.
-WITHOUT_TORCH = ("core/base/", "core/plan/", "core/io/", "core/ode/", "core/kernels/", "server/", "client/")
+WITHOUT_TORCH = ("core/base/", "core/plan/", "core/io/", "core/ode/", "core/kernels/", "programs/", "server/", "client/")
 # CUDA code is raw pointers and plain data: no Abseil either.
 WITHOUT_ABSEIL = ("core/kernels/",)
 

@@ -9,10 +9,10 @@
 #include "core/base/status.h"
 #include "core/engine/device.h"
 #include "core/io/file.h"
-#include "training/calibrate.h"
-#include "training/fit_hypersolver.h"
-#include "training/fit_model.h"
-#include "training/picture.h"
+#include "training/fit/fit_hypersolver.h"
+#include "training/fit/fit_model.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/picture.h"
 #include "training/progress.h"
 
 namespace hyperserve {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "client/command/command.h"
+#include "client/frame/command.h"
 
 namespace hyperserve {
 

@@ -3,10 +3,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/json_writer.h"
-#include "client/command/output.h"
-#include "client/command/session.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/session.h"
 #include "core/base/status.h"
 
 namespace hyperserve {

@@ -5,7 +5,7 @@
 #include <numbers>
 #include <numeric>
 
-#include "client/command/rows.h"
+#include "client/frame/rows.h"
 #include "core/io/philox.h"
 #include "core/model/repository/repository.h"
 

@@ -5,11 +5,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "core/model/repository/repository.h"
+#include "core/model/repository/generation_files.h"
 
 namespace hyperserve {
-
-inline constexpr char kManifestName[] = "MANIFEST.json";
 
 // The manifest of all files but MANIFEST.json itself.
 std::string PrintManifest(const GenerationFiles& files);

@@ -3,7 +3,6 @@
 // use it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/repository/generation_files.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -32,24 +32,6 @@ std::string HypersolverFolder(const std::string& model_folder, const MethodChoic
 std::vector<MethodChoice> ListHypersolverMethods(const std::string& model_folder);
 std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder);  // ascending
 
-// A generation's files: name -> bytes. MANIFEST.json is made by WriteGeneration and checked by
-// ReadGeneration.
-using GenerationFiles = std::map<std::string, std::string>;
-
-// The files that a generation may hold, and the largest that is read or written: a hostile or
-// mistaken file must not fill the daemon's memory. The Admin call is limited to 64 MiB in all.
-struct GenerationFileRule {
-  std::string_view name;
-  int64_t bytes_max;
-  bool required;
-};
-inline constexpr std::array<GenerationFileRule, 5> kGenerationFileRules = {{
-    {"MANIFEST.json", 64 << 10, false},  // made where a publisher sends none
-    {"calibration.json", 4 << 20, false},
-    {"hypersolver.json", 1 << 20, true},
-    {"probe.safetensors", 64 << 20, true},
-    {"weights.safetensors", 512 << 20, true},
-}};
 inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;
 inline constexpr int64_t kCalibrationBytesMax = 4 << 20;
 inline constexpr int64_t kVerdictsBytesMax = 64 << 20;

@@ -1,0 +1,255 @@
+#include "client/frame/command.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "client/frame/flags.h"
+#include "client/frame/output.h"
+#include "core/base/status.h"
+#include "programs/version.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr char kUsagePayload[] = "hyperserve/usage";
+constexpr char kWayOutPayload[] = "hyperserve/way_out";  // in place of what the code suggests
+constexpr std::string_view kCommonFlags = "address timeout format";
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// Names of all options that the command takes.
+std::vector<std::string> FlagsOf(const Command& command) {
+  return absl::StrSplit(absl::StrCat(View(command.flags), " ", View(kCommonFlags)), ' ',
+                        absl::SkipEmpty());
+}
+
+bool Takes(const Command& command, std::string_view flag) {
+  return std::ranges::count(FlagsOf(command), flag) > 0;
+}
+
+// The flag that `name` sets for this command, with `no` taken off a negated bool; null: none.
+absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, bool& negated) {
+  negated = false;
+  if (Takes(command, name)) return absl::FindCommandLineFlag(View(name));
+  if (name.starts_with("no") && Takes(command, name.substr(2))) {
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name.substr(2)));
+    if (flag != nullptr && flag->IsOfType<bool>()) {
+      negated = true;
+      return flag;
+    }
+  }
+  return nullptr;
+}
+
+// What a value of the flag must be.
+std::string_view KindOf(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<absl::Duration>()) return "a time with its unit, as in 500ms, 2s, 5m";
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<uint64_t>()) return "a whole number from 0 to 2^64 - 1";
+  if (flag.IsOfType<int>()) return "a whole number below 2^31";
+  return "a whole number below 2^63";
+}
+
+std::string FlagLine(std::string_view name) {
+  const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name));
+  if (flag == nullptr) return "";
+  const std::string value = flag->DefaultValue();
+  return absl::StrFormat("  --%-18s %s (default: %s)\n", View(name), flag->Help(),
+                         value.empty() ? "none" : value);
+}
+
+std::string_view WhatToDo(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+      return "correct the request; it would fail on every server";
+    case absl::StatusCode::kNotFound:
+      return "see what is there with `hyperserve-client models`";
+    case absl::StatusCode::kFailedPrecondition:
+      return "the message says what does not fit: choose another plan, correction or repository";
+    case absl::StatusCode::kAborted:
+      return "another generation became active meanwhile: make the candidate anew from it, or "
+             "publish without --parent_generation";
+    case absl::StatusCode::kResourceExhausted:
+      return "the daemon is full: raise --timeout, try again later, send less at a time, or raise "
+             "the daemon's limits";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "raise --timeout, send fewer rows at a time (--batch), or choose a cheaper plan";
+    case absl::StatusCode::kUnavailable:
+      return "check that the daemon runs and --address (publish, rollback: --admin_address) is "
+             "right; if it is draining or loading, try again later";
+    case absl::StatusCode::kUnimplemented:
+      return "this daemon cannot do it; the message says what is missing";
+    case absl::StatusCode::kInternal:
+      return "this is a fault of Hyperserve: look for the request in the daemon's log";
+    default:
+      return "look for the request in the daemon's log";
+  }
+}
+
+int RunWords(std::span<const Command> commands, std::span<const std::string> words) {
+  const auto asks_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  if (words.empty()) {
+    std::fputs(Usage(commands).c_str(), stderr);
+    return 2;
+  }
+  if (asks_help(words[0]) || words[0] == "help") {
+    PrintOut(Usage(commands));
+    return 0;
+  }
+  if (words[0] == "--version") {
+    PrintOut(VersionText("hyperserve-client"));
+    return 0;
+  }
+  const auto command = std::ranges::find(commands, std::string_view(words[0]), &Command::name);
+  if (command == commands.end()) {
+    std::fprintf(stderr, "no command '%s'\n\n%s", words[0].c_str(), Usage(commands).c_str());
+    return 2;
+  }
+  if (std::ranges::any_of(words, asks_help)) {
+    PrintOut(Usage(*command));
+    return 0;
+  }
+  absl::StatusOr<int64_t> failed_rows = 0;
+  if (const auto arguments = ParseArguments(*command, words.subspan(1)); arguments.ok()) {
+    failed_rows = command->run(*arguments);
+  } else {
+    failed_rows = arguments.status();
+  }
+  if (failed_rows.ok()) return *failed_rows == 0 ? 0 : 3;
+  if (IsUsageError(failed_rows.status())) {
+    std::fprintf(stderr, "%s\nsee `hyperserve-client %s --help`\n",
+                 std::string(failed_rows.status().message()).c_str(), words[0].c_str());
+    return 2;
+  }
+  std::fputs(ExplainFailure(failed_rows.status()).c_str(), stderr);
+  return 1;
+}
+
+}  // namespace
+
+absl::Status UsageError(std::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(View(message));
+  status.SetPayload(kUsagePayload, absl::Cord());
+  return status;
+}
+
+bool IsUsageError(const absl::Status& status) {
+  return status.GetPayload(kUsagePayload).has_value();
+}
+
+absl::Status WithWayOut(absl::Status status, std::string_view way_out) {
+  status.SetPayload(kWayOutPayload, absl::Cord(View(way_out)));
+  return status;
+}
+
+absl::Status FileError(absl::Status status) {
+  return WithWayOut(std::move(status), "correct the file or name another one");
+}
+
+absl::StatusOr<Arguments> ParseArguments(const Command& command,
+                                         std::span<const std::string> words) {
+  Arguments arguments;
+  bool flags_ended = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (flags_ended || word.size() < 2 || word[0] != '-') {
+      arguments.emplace_back(word);
+      continue;
+    }
+    if (word[1] != '-') {
+      return UsageError(absl::StrCat("'", View(word), "': options begin with two dashes, as in --",
+                                     View(word.substr(1)), "; what follows a lone -- is none"));
+    }
+    if (word == "--") {
+      flags_ended = true;
+      continue;
+    }
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view name = word.substr(2, equals - 2);
+    bool negated = false;
+    absl::CommandLineFlag* flag = FindFlag(command, name, negated);
+    if (flag == nullptr) {
+      return UsageError(
+          absl::StrCat("--", View(name), " is not an option of ", View(command.name)));
+    }
+    std::string value = negated ? "false" : "true";
+    if (equals < word.size()) {
+      if (negated) return UsageError(absl::StrCat("--", View(name), " takes no value"));
+      value = word.substr(equals + 1);
+    } else if (!flag->IsOfType<bool>()) {
+      if (i + 1 == words.size()) {
+        return UsageError(absl::StrCat("--", View(name), " needs a value"));
+      }
+      value = words[++i];
+    }
+    std::string error;
+    if (!flag->ParseFrom(value, &error)) {
+      return UsageError(
+          absl::StrCat("--", flag->Name(), "=", value, " is not ", View(KindOf(*flag))));
+    }
+  }
+  if (arguments.size() < command.arguments_min || arguments.size() > command.arguments_max) {
+    return UsageError(
+        absl::StrCat(View(command.name), " takes ",
+                     command.arguments.empty() ? "no arguments" : View(command.arguments), "; ",
+                     arguments.size(), " given"));
+  }
+  HS_RETURN_IF_ERROR(CheckFlags());
+  return arguments;
+}
+
+std::string Usage(std::span<const Command> commands) {
+  std::string text =
+      "hyperserve-client: calls a Hyperserve daemon.\n\n"
+      "usage: hyperserve-client COMMAND [ARGUMENTS] [OPTIONS]\n\n";
+  for (const Command& command : commands) {
+    absl::StrAppendFormat(&text, "  %-9s %-15s %s\n", View(command.name), View(command.arguments),
+                          View(command.summary));
+  }
+  absl::StrAppend(
+      &text,
+      "\n`hyperserve-client COMMAND --help` shows the options of one command, `--version` the "
+      "version.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some rows failed.\n");
+  return text;
+}
+
+std::string Usage(const Command& command) {
+  std::string text = absl::StrCat("usage: hyperserve-client ", View(command.name),
+                                  command.arguments.empty() ? "" : " ", View(command.arguments),
+                                  " [OPTIONS]\n\n", View(command.summary), "\n\n");
+  for (const std::string& flag : FlagsOf(command)) absl::StrAppend(&text, FlagLine(flag));
+  return text;
+}
+
+std::string ExplainFailure(const absl::Status& status) {
+  const auto own = status.GetPayload(kWayOutPayload);
+  const std::string way_out = own ? std::string(*own) : std::string(WhatToDo(status.code()));
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(),
+                      "\nwhat to do: ", way_out, "\n");
+}
+
+int RunProgram(std::span<const Command> commands, std::span<const std::string> words) {
+  SetUpOutput();
+  const int exit_code = RunWords(commands, words);
+  const int error = OutputError();
+  if (error == 0) return exit_code;
+  if (error != EPIPE) {  // a reader that has enough need not be told
+    std::fprintf(stderr, "stdout could not be written: %s\n",
+                 std::generic_category().message(error).c_str());
+  }
+  return 1;
+}
+
+}  // namespace hyperserve

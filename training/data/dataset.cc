@@ -1,0 +1,153 @@
+#include "training/data/dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/status.h"
+#include "core/io/idx.h"
+#include "core/io/philox.h"
+#include "training/data/random.h"
+
+namespace hyperserve {
+namespace {
+
+// Sets of points that share no row: the upper half of the seed tells them apart.
+constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
+
+absl::StatusOr<HostTensor> ReadEither(const std::string& folder, const std::string& name) {
+  const std::string plain = folder + "/" + name;
+  auto file = ReadIdx(plain);
+  if (!absl::IsNotFound(file.status())) return file;
+  file = ReadIdx(plain + ".gz");
+  if (!absl::IsNotFound(file.status())) return file;
+  return absl::NotFoundError(absl::StrCat("neither ", plain, " nor ", plain, ".gz is there"));
+}
+
+int64_t RowBytes(const HostTensor& array) {
+  return static_cast<int64_t>(array.bytes.size()) / array.shape[0];
+}
+
+HostTensor EmptyRows(const HostTensor& like, int64_t rows) {
+  Shape shape = like.shape;
+  shape[0] = rows;
+  return HostTensor::Zeros(like.dtype, shape);
+}
+
+absl::StatusOr<SolveInputs> FirstImages(const HostTensor& images, int64_t rows,
+                                        std::string_view what) {
+  if (rows > images.shape[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(rows, " ", std::string(what), " images wanted, ",
+                                                   images.shape[0], " are there"));
+  }
+  return SolveInputs{.entry = Entry::kInput, .rows = RowRange(images, 0, rows)};
+}
+
+}  // namespace
+
+HostTensor RowRange(const HostTensor& array, int64_t first, int64_t count) {
+  HostTensor rows = EmptyRows(array, count);
+  std::memcpy(rows.bytes.data(), array.bytes.data() + first * RowBytes(array), rows.bytes.size());
+  return rows;
+}
+
+HostTensor RowsAt(const HostTensor& array, const std::vector<int64_t>& indices) {
+  HostTensor rows = EmptyRows(array, static_cast<int64_t>(indices.size()));
+  const int64_t bytes = RowBytes(array);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    std::memcpy(rows.bytes.data() + i * bytes, array.bytes.data() + indices[i] * bytes, bytes);
+  }
+  return rows;
+}
+
+absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, IdxPart part,
+                                          const Shape& input, int64_t classes) {
+  const std::string prefix = part == IdxPart::kTraining ? "train" : "t10k";
+  HS_ASSIGN_OR_RETURN(HostTensor images, ReadEither(folder, prefix + "-images-idx3-ubyte"));
+  HS_ASSIGN_OR_RETURN(const HostTensor labels, ReadEither(folder, prefix + "-labels-idx1-ubyte"));
+  const int64_t rows = images.shape.empty() ? 0 : images.shape[0];
+  Shape wanted = input;
+  wanted.insert(wanted.begin(), rows);
+  if (rows == 0 || labels.shape != Shape{rows} || ElementCount(wanted) != images.elements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": images ", ShapeText(images.shape), " and labels ",
+                     ShapeText(labels.shape), " do not fit the model's input ", ShapeText(input)));
+  }
+  images.shape = wanted;
+  LabelledImages result{.images = std::move(images), .labels = {}};
+  for (const uint8_t label : labels.as<uint8_t>()) result.labels.push_back(label);
+  const int64_t largest = *std::max_element(result.labels.begin(), result.labels.end());
+  if (largest >= classes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": label ", largest, " where the model has ", classes, " outputs"));
+  }
+  return result;
+}
+
+absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelSpec& spec,
+                                              Direction direction, const std::string& data_folder) {
+  InputSource source;
+  source.seed_ = static_cast<uint64_t>(recipe.seed());
+  source.shape_ = spec.input.shape;
+  if (spec.kind == ModelKind::kFlow) {
+    if (direction == Direction::kDataToNoise) {
+      if (spec.input.shape != Shape{2}) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the recipe's densities are points of the plane, the model takes ",
+                         ShapeText(spec.input.shape)));
+      }
+      HS_ASSIGN_OR_RETURN(source.density_, Density::Named(recipe.data().density()));
+    }
+    return source;
+  }
+  HS_ASSIGN_OR_RETURN(const Shape outputs, OutputShape(spec.head, StateShape(spec).value()));
+  HS_ASSIGN_OR_RETURN(const LabelledImages training,
+                      LoadImages(data_folder, IdxPart::kTraining, spec.input.shape, outputs[0]));
+  HS_ASSIGN_OR_RETURN(LabelledImages test,
+                      LoadImages(data_folder, IdxPart::kTest, spec.input.shape, outputs[0]));
+  const int64_t validation = recipe.data().idx().validation_rows();
+  if (validation >= training.rows()) {
+    return absl::InvalidArgumentError(absl::StrCat("validation_rows ", validation, " of ",
+                                                   training.rows(), " leaves nothing to fit on"));
+  }
+  source.training_ = RowRange(training.images, 0, training.rows() - validation);
+  source.validation_ = RowRange(training.images, training.rows() - validation, validation);
+  source.held_out_ = std::move(test.images);
+  return source;
+}
+
+SolveInputs InputSource::Points(uint64_t set, int64_t first, int64_t rows) const {
+  const uint64_t seed = seed_ | (set << 32);
+  Shape shape = shape_;
+  shape.insert(shape.begin(), rows);
+  SolveInputs inputs{.entry = Entry::kState, .rows = HostTensor::Zeros(Dtype::kF32, shape)};
+  const std::span<float> values = inputs.rows.as<float>();
+  if (density_.has_value()) {
+    const std::vector<float> points = density_->Draw(seed, first, rows);
+    std::copy(points.begin(), points.end(), values.begin());
+    return inputs;
+  }
+  std::vector<double> noise(values.size());
+  PhiloxNormals(seed, first, rows, static_cast<int64_t>(values.size()) / rows, noise);
+  std::copy(noise.begin(), noise.end(), values.begin());
+  return inputs;
+}
+
+SolveInputs InputSource::Training(int64_t index, int64_t rows) const {
+  if (training_.shape.empty()) return Points(kFitSet, index * rows, rows);
+  RandomStream stream(seed_ | (static_cast<uint64_t>(index + 1) << 32), RandomPurpose::kBatches);
+  std::vector<int64_t> indices(rows);
+  for (int64_t& i : indices) i = stream.Below(training_.shape[0]);
+  return {.entry = Entry::kInput, .rows = RowsAt(training_, indices)};
+}
+
+absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
+  if (training_.shape.empty()) return Points(kValidationSet, 0, rows);
+  return FirstImages(validation_, rows, "validation");
+}
+
+absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {
+  if (training_.shape.empty()) return Points(kHeldOutSet, 0, rows);
+  return FirstImages(held_out_, rows, "held-out");
+}
+
+}  // namespace hyperserve
