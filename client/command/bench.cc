@@ -76,7 +76,7 @@ absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t numb
   }
   const int64_t places = load.rows->shape[0] / load.rows_per_request;
   const int64_t begin = number % places * load.rows_per_request;
-  v1::Tensor inputs = ToWire(SliceRows(*load.rows, begin, begin + load.rows_per_request));
+  v1::Tensor inputs = ToWire(RowsOf(load.rows->view(), begin, load.rows_per_request));
   if (IsFlow(load.model)) {
     v1::LogProbRequest request;
     *request.mutable_options() = std::move(options);

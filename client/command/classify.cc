@@ -37,7 +37,7 @@ absl::StatusOr<HostTensor> Gather(const std::vector<v1::ClassifyReply>& replies,
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(wire));
     parts.push_back(std::move(part));
   }
-  return ConcatRows(parts);
+  return JoinRows(parts);
 }
 
 absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) {
@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
   const absl::Status status =
       ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
         v1::ClassifyRequest part = request;
-        *part.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         auto reply = client.Classify(std::move(part), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();

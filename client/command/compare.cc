@@ -59,14 +59,14 @@ absl::StatusOr<Part> Ask(Client& client, const Problem& problem, v1::SolveOption
   } else if (IsFlow(problem.model)) {
     v1::SolveRequest request;
     *request.mutable_options() = std::move(options);
-    *request.mutable_inputs() = ToWire(SliceRows(*rows, slice.begin, slice.end));
+    *request.mutable_inputs() = ToWire(RowsOf(rows->view(), slice.begin, slice.rows()));
     HS_ASSIGN_OR_RETURN(const auto reply, client.Solve(std::move(request), DeadlineFromFlags()));
     HS_ASSIGN_OR_RETURN(part.state, FromWire(reply.state()));
     part.info = reply.info();
   } else {
     v1::ClassifyRequest request;
     *request.mutable_options() = std::move(options);
-    *request.mutable_inputs() = ToWire(SliceRows(*rows, slice.begin, slice.end));
+    *request.mutable_inputs() = ToWire(RowsOf(rows->view(), slice.begin, slice.rows()));
     request.mutable_want()->set_labels(true);
     request.mutable_want()->set_state(true);
     HS_ASSIGN_OR_RETURN(const auto reply, client.Classify(std::move(request), DeadlineFromFlags()));
@@ -105,7 +105,7 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
     run.labels.insert(run.labels.end(), part.labels.begin(), part.labels.end());
     states.push_back(std::move(part.state));
   }
-  run.state = ConcatRows(states);
+  run.state = JoinRows(states);
   return run;
 }
 

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::Get
         *request.mutable_options() = SolveOptionsFromFlags(model, plan);
         request.mutable_options()->set_request_id(
             RequestIdOfSlice(slice.index, std::ssize(replies)));
-        *request.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         auto reply = client.LogProb(std::move(request), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
         replies[slice.index] = *std::move(reply);
@@ -60,7 +60,7 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
     ledger.Add(reply.info(), part.elements());
     parts.push_back(std::move(part));
   }
-  const HostTensor log_prob = ConcatRows(parts);
+  const HostTensor log_prob = JoinRows(parts);
   if (format == OutputFormat::kJson) {
     JsonWriter json;
     json.BeginObject();

@@ -78,7 +78,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   summary.mutable_nfe()->Swap(whole.mutable_nfe());
   summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
   summary.mutable_macs()->Swap(whole.mutable_macs());
-  Samples samples{.points = ConcatRows(points), .log_density = ConcatRows(log_densities)};
+  Samples samples{.points = JoinRows(points), .log_density = JoinRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;
 }
@@ -88,10 +88,6 @@ std::string PrintSamplesCsv(const Samples& samples) {
   auto header = CoordinateNames(samples.points.elements() / rows);
   if (!samples.log_density.bytes.empty()) header.push_back("log_density");
   return PrintCsv(header, samples.points, samples.log_density);
-}
-
-TensorView ViewOf(const HostTensor& tensor) {
-  return {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
 }
 
 absl::Status WriteSamples(const std::string& path, const Samples& samples) {
@@ -105,8 +101,8 @@ absl::Status WriteSamples(const std::string& path, const Samples& samples) {
         samples.points);
   }
   std::map<std::string, TensorView, std::less<>> tensors;
-  tensors["x"] = ViewOf(samples.points);
-  if (!samples.log_density.bytes.empty()) tensors["log_density"] = ViewOf(samples.log_density);
+  tensors["x"] = samples.points.view();
+  if (!samples.log_density.bytes.empty()) tensors["log_density"] = samples.log_density.view();
   return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 

@@ -56,7 +56,7 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         v1::Tensor& start =
             absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
-        start = ToWire(SliceRows(rows, slice.begin, slice.end));
+        start = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         auto reply = client.Solve(std::move(part), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
         replies[slice.index] = *std::move(reply);
@@ -73,8 +73,8 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.saved()));
     saved.push_back(std::move(part));
   }
-  solved.state = ConcatRows(states);
-  solved.saved = ConcatRows(saved);
+  solved.state = JoinRows(states);
+  solved.saved = JoinRows(saved);
   return solved;
 }
 
@@ -87,8 +87,7 @@ absl::Status WriteStates(const std::string& path, const Solved& solved) {
   if (path.ends_with(".csv")) return WriteOutFile(path, PrintStates(solved.state));
   std::map<std::string, TensorView, std::less<>> tensors;
   const auto add = [&tensors](const char* name, const HostTensor& tensor) {
-    if (tensor.bytes.empty()) return;
-    tensors[name] = {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+    if (!tensor.bytes.empty()) tensors[name] = tensor.view();
   };
   add("state", solved.state);
   add("saved", solved.saved);

@@ -28,11 +28,6 @@ constexpr int64_t kFileBytesMax = int64_t{4} << 30;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-HostTensor Owned(const TensorView& view) {
-  return {
-      .dtype = view.dtype, .shape = view.shape, .bytes = {view.bytes.begin(), view.bytes.end()}};
-}
-
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // The numbers of one line; nullopt where one of its fields is none.
@@ -60,7 +55,7 @@ absl::StatusOr<HostTensor> ReadSafetensorsRows(const std::string& path,
   if (tensor_name.empty() && file.tensors().size() == 1) name = file.tensors().begin()->first;
   const absl::StatusOr<TensorView> view = file.Find(name);
   if (!view.ok()) return Annotate(view.status(), absl::StrCat(path, ": --tensor=", name));
-  return Owned(*view);
+  return HostTensor::CopyOf(*view);
 }
 
 absl::StatusOr<HostTensor> ReadCsvRows(const std::string& path) {
@@ -88,10 +83,6 @@ HostTensor Converted(const HostTensor& from, Dtype dtype) {
     numbers[i] = static_cast<To>(ElementAsDouble(from, static_cast<int64_t>(i)));
   }
   return to;
-}
-
-size_t RowBytes(const HostTensor& rows) {
-  return rows.shape.empty() || rows.shape[0] == 0 ? 0 : rows.bytes.size() / rows.shape[0];
 }
 
 }  // namespace
@@ -144,7 +135,7 @@ absl::StatusOr<HostTensor> FitRows(HostTensor rows, const Shape& row_shape, int6
         "a row of the input has shape ", ShapeText({rows.shape.begin() + 1, rows.shape.end()}),
         ", the model takes ", ShapeText(row_shape))));
   }
-  const size_t row_bytes = RowBytes(rows);
+  const size_t row_bytes = RowBytes(rows.view());
   if (limit > 0) rows.shape[0] = std::min(rows.shape[0], limit);
   rows.bytes.resize(row_bytes * rows.shape[0]);
   rows.shape.resize(1);
@@ -159,28 +150,6 @@ absl::StatusOr<HostTensor> ForTier(const HostTensor& rows, Tier tier) {
     return FileError(absl::InvalidArgumentError("F16 inputs are not taken: store them as F32"));
   }
   return wanted == Dtype::kF64 ? Converted<double>(rows, wanted) : Converted<float>(rows, wanted);
-}
-
-TensorView SliceRows(const HostTensor& rows, int64_t begin, int64_t end) {
-  const size_t row_bytes = RowBytes(rows);
-  TensorView view{.dtype = rows.dtype, .shape = rows.shape};
-  view.shape[0] = end - begin;
-  view.bytes = std::span(rows.bytes).subspan(begin * row_bytes, (end - begin) * row_bytes);
-  return view;
-}
-
-HostTensor ConcatRows(std::span<const HostTensor> parts) {
-  HostTensor whole;
-  for (const HostTensor& part : parts) {
-    if (part.bytes.empty()) continue;
-    if (whole.bytes.empty()) {
-      whole = part;
-      continue;
-    }
-    whole.shape[0] += part.shape[0];
-    whole.bytes.insert(whole.bytes.end(), part.bytes.begin(), part.bytes.end());
-  }
-  return whole;
 }
 
 double ElementAsDouble(const HostTensor& tensor, int64_t index) {

@@ -1,4 +1,4 @@
-// Rows of numbers: from files, cut into requests, put together again, and to files.
+// Rows of numbers: from files, in the slices of many requests, and to files.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,6 @@ absl::StatusOr<HostTensor> FitRows(HostTensor rows, const Shape& row_shape, int6
 
 // U8 stays as it is; numbers become what the tier takes: F64 for double, F32 else.
 absl::StatusOr<HostTensor> ForTier(const HostTensor& rows, Tier tier);
-
-// Borrowed rows [begin, end).
-TensorView SliceRows(const HostTensor& rows, int64_t begin, int64_t end);
-
-// All parts one after the other; parts without elements are left out. Precondition: equal dtypes
-// and row shapes.
-HostTensor ConcatRows(std::span<const HostTensor> parts);
 
 // Any number of our dtypes but F16 as a double.
 double ElementAsDouble(const HostTensor& tensor, int64_t index);

@@ -56,8 +56,7 @@ absl::StatusOr<HostTensor> ParseProbe(const std::string& bytes, const Model& mod
                                                    kProbeRowsMin, " to ", kProbeRowsMax,
                                                    " rows of ", ShapeText(row)));
   }
-  HostTensor probe = {.dtype = x.dtype, .shape = x.shape};
-  probe.bytes.assign(x.bytes.begin(), x.bytes.end());
+  HostTensor probe = HostTensor::CopyOf(x);
   HS_RETURN_IF_ERROR(CheckProbeValues(probe, !flow && model.spec().input.unit_range));
   return probe;
 }

@@ -1,7 +1,6 @@
 #include "training/data/dataset.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/status.h"
 #include "core/io/idx.h"
@@ -23,41 +22,17 @@ absl::StatusOr<HostTensor> ReadEither(const std::string& folder, const std::stri
   return absl::NotFoundError(absl::StrCat("neither ", plain, " nor ", plain, ".gz is there"));
 }
 
-int64_t RowBytes(const HostTensor& array) {
-  return static_cast<int64_t>(array.bytes.size()) / array.shape[0];
-}
-
-HostTensor EmptyRows(const HostTensor& like, int64_t rows) {
-  Shape shape = like.shape;
-  shape[0] = rows;
-  return HostTensor::Zeros(like.dtype, shape);
-}
-
 absl::StatusOr<SolveInputs> FirstImages(const HostTensor& images, int64_t rows,
                                         std::string_view what) {
   if (rows > images.shape[0]) {
     return absl::InvalidArgumentError(absl::StrCat(rows, " ", std::string(what), " images wanted, ",
                                                    images.shape[0], " are there"));
   }
-  return SolveInputs{.entry = Entry::kInput, .rows = RowRange(images, 0, rows)};
+  return SolveInputs{.entry = Entry::kInput,
+                     .rows = HostTensor::CopyOf(RowsOf(images.view(), 0, rows))};
 }
 
 }  // namespace
-
-HostTensor RowRange(const HostTensor& array, int64_t first, int64_t count) {
-  HostTensor rows = EmptyRows(array, count);
-  std::memcpy(rows.bytes.data(), array.bytes.data() + first * RowBytes(array), rows.bytes.size());
-  return rows;
-}
-
-HostTensor RowsAt(const HostTensor& array, const std::vector<int64_t>& indices) {
-  HostTensor rows = EmptyRows(array, static_cast<int64_t>(indices.size()));
-  const int64_t bytes = RowBytes(array);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    std::memcpy(rows.bytes.data() + i * bytes, array.bytes.data() + indices[i] * bytes, bytes);
-  }
-  return rows;
-}
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, IdxPart part,
                                           const Shape& input, int64_t classes) {
@@ -109,8 +84,10 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
     return absl::InvalidArgumentError(absl::StrCat("validation_rows ", validation, " of ",
                                                    training.rows(), " leaves nothing to fit on"));
   }
-  source.training_ = RowRange(training.images, 0, training.rows() - validation);
-  source.validation_ = RowRange(training.images, training.rows() - validation, validation);
+  const TensorView images = training.images.view();
+  const int64_t fitted = training.rows() - validation;
+  source.training_ = HostTensor::CopyOf(RowsOf(images, 0, fitted));
+  source.validation_ = HostTensor::CopyOf(RowsOf(images, fitted, validation));
   source.held_out_ = std::move(test.images);
   return source;
 }
@@ -137,7 +114,7 @@ SolveInputs InputSource::Training(int64_t index, int64_t rows) const {
   RandomStream stream(seed_ | (static_cast<uint64_t>(index + 1) << 32), RandomPurpose::kBatches);
   std::vector<int64_t> indices(rows);
   for (int64_t& i : indices) i = stream.Below(training_.shape[0]);
-  return {.entry = Entry::kInput, .rows = RowsAt(training_, indices)};
+  return {.entry = Entry::kInput, .rows = RowsAt(training_.view(), indices)};
 }
 
 absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {

@@ -23,10 +23,6 @@ struct LabelledImages {
   int64_t rows() const { return static_cast<int64_t>(labels.size()); }
 };
 
-// The rows [first, first + count) of an array, and the rows at these indices.
-HostTensor RowRange(const HostTensor& array, int64_t first, int64_t count);
-HostTensor RowsAt(const HostTensor& array, const std::vector<int64_t>& indices);
-
 enum class IdxPart { kTraining, kTest };
 // Reads "train-images-idx3-ubyte" and its three companions, plain or with ".gz", from `folder`.
 // kNotFound names the files that were looked for; kInvalidArgument what does not fit the model's

@@ -226,9 +226,7 @@ std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& f
 
 absl::StatusOr<std::string> Probe(const InputSource& source, int rows) {
   HS_ASSIGN_OR_RETURN(const SolveInputs inputs, source.Validation(rows));
-  return SerializeSafetensors(
-      {{"x",
-        {.dtype = inputs.rows.dtype, .shape = inputs.rows.shape, .bytes = inputs.rows.bytes}}});
+  return SerializeSafetensors({{"x", inputs.rows.view()}});
 }
 
 // Held-out figures of every candidate K, and from them the K that are claimed.

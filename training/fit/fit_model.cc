@@ -115,7 +115,8 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
                                                       task.spec.input.shape, model->outputs()));
   const int64_t rows = data.rows() - recipe.data().idx().validation_rows();
   if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
-  const SolveInputs inputs{.entry = Entry::kInput, .rows = RowRange(data.images, 0, rows)};
+  const SolveInputs inputs{.entry = Entry::kInput,
+                           .rows = HostTensor::CopyOf(RowsOf(data.images.view(), 0, rows))};
   HS_ASSIGN_OR_RETURN(const at::Tensor images, StemInput(model, inputs, task.device));
   data.labels.resize(rows);
   const at::Tensor labels = at::tensor(data.labels, at::kLong).to(task.device);

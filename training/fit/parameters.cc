@@ -103,8 +103,8 @@ std::string SerializeTensors(const TensorMap& tensors) {
   std::map<std::string, HostTensor> host;
   std::map<std::string, TensorView, std::less<>> views;
   for (const auto& [name, tensor] : tensors) {
-    const HostTensor& copy = host[name] = HostTensorFrom(tensor);
-    views[name] = {.dtype = copy.dtype, .shape = copy.shape, .bytes = copy.bytes};
+    host[name] = HostTensorFrom(tensor);
+    views[name] = host[name].view();
   }
   return SerializeSafetensors(views);
 }

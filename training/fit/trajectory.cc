@@ -30,8 +30,7 @@ absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
   batch.spec.entry = inputs.entry;
   batch.segments.resize(1);
   batch.segments[0].rows = inputs.count();
-  batch.segments[0].data = {
-      .dtype = inputs.rows.dtype, .shape = inputs.rows.shape, .bytes = inputs.rows.bytes};
+  batch.segments[0].data = inputs.rows.view();
   HS_RETURN_IF_ERROR(CheckRows(batch));
   return ReadRows(batch, at::kFloat, device);
 }

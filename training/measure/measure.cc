@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
@@ -14,26 +13,6 @@
 namespace hyperserve {
 namespace {
 
-std::vector<double> AsDoubles(const HostTensor& tensor) {
-  if (tensor.dtype == Dtype::kF64) {
-    const auto values = tensor.as<double>();
-    return {values.begin(), values.end()};
-  }
-  const auto values = tensor.as<float>();
-  return {values.begin(), values.end()};
-}
-
-// Puts the rows of `part` behind those of `whole`.
-void AppendRows(HostTensor& whole, const HostTensor& part) {
-  if (whole.shape.empty()) {
-    whole = part;
-    return;
-  }
-  if (part.shape.empty()) return;
-  whole.shape[0] += part.shape[0];
-  whole.bytes.insert(whole.bytes.end(), part.bytes.begin(), part.bytes.end());
-}
-
 template <class T>
 double Sum(const std::vector<T>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
@@ -41,7 +20,7 @@ double Sum(const std::vector<T>& values) {
 
 // The place of each row's largest output.
 std::vector<int64_t> Labels(const HostTensor& outputs) {
-  const std::vector<double> values = AsDoubles(outputs);
+  const std::vector<double> values = AsDoubles(outputs.view());
   const int64_t rows = outputs.shape[0];
   const int64_t width = static_cast<int64_t>(values.size()) / rows;
   std::vector<int64_t> labels(rows);
@@ -52,7 +31,7 @@ std::vector<int64_t> Labels(const HostTensor& outputs) {
   return labels;
 }
 
-Batch MakeBatch(const Solve& solve, Entry entry, const HostTensor& rows) {
+Batch MakeBatch(const Solve& solve, Entry entry, const TensorView& rows) {
   BatchSpec spec;
   spec.model = solve.model;
   spec.correction = solve.correction;
@@ -66,10 +45,7 @@ Batch MakeBatch(const Solve& solve, Entry entry, const HostTensor& rows) {
   spec.direction = solve.direction;
   spec.log_density = solve.log_density;
   spec.want_outputs = solve.model->spec().kind == ModelKind::kClassifier;
-  Segment segment;
-  segment.rows = rows.shape[0];
-  segment.data = {.dtype = rows.dtype, .shape = rows.shape, .bytes = rows.bytes};
-  return {.spec = std::move(spec), .segments = {std::move(segment)}};
+  return {.spec = std::move(spec), .segments = {{.rows = rows.shape[0], .data = rows}}};
 }
 
 // The engine sets one thread for itself, as where it serves; training beside it keeps its own.
@@ -85,7 +61,7 @@ absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const Solv
   Solution solution;
   const int64_t rows = inputs.count();
   for (int64_t first = 0; first < rows; first += solve.batch) {
-    const HostTensor part = RowRange(inputs.rows, first, std::min(solve.batch, rows - first));
+    const TensorView part = RowsOf(inputs.rows.view(), first, std::min(solve.batch, rows - first));
     const Batch batch = MakeBatch(solve, inputs.entry, part);
     const auto start = std::chrono::steady_clock::now();
     HS_ASSIGN_OR_RETURN(const BatchResult result, RunBatch(engine, batch));
@@ -97,9 +73,9 @@ absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const Solv
             PrintPlan(solve.plan), ": a row ended in ", std::string(RowStatusName(status))));
       }
     }
-    AppendRows(solution.state, result.state);
-    AppendRows(solution.outputs, result.outputs);
-    AppendRows(solution.log_density, result.log_density);
+    AppendRows(result.state.view(), solution.state);
+    AppendRows(result.outputs.view(), solution.outputs);
+    AppendRows(result.log_density.view(), solution.log_density);
     solution.nfe += Sum(result.nfe) / rows;
     solution.correction_evaluations += Sum(result.correction_evaluations) / rows;
     solution.macs += Sum(result.macs) / rows;
@@ -108,7 +84,7 @@ absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const Solv
 }
 
 std::vector<double> RelativeErrors(const HostTensor& state, const HostTensor& reference) {
-  const std::vector<double> values = AsDoubles(state), truth = AsDoubles(reference);
+  const std::vector<double> values = AsDoubles(state.view()), truth = AsDoubles(reference.view());
   const size_t rows = state.shape[0];
   const size_t width = values.size() / rows;
   std::vector<double> errors(rows);

@@ -90,19 +90,17 @@ TEST(ForTier, ConvertsOnlyWhatMust) {
   EXPECT_FALSE(ForTier(HostTensor::Zeros(Dtype::kF16, {1, 2}), Tier::kExact).ok());
 }
 
-TEST(Slices, AreConcatRowsInverse) {
+TEST(Slices, AreJoinRowsInverse) {
   const HostTensor whole = Numbers(7, 2);
   std::vector<HostTensor> parts(3);
   ASSERT_TRUE(ForEachSlice(7, 3, 2, [&](const Slice& slice) {
-                const TensorView view = SliceRows(whole, slice.begin, slice.end);
+                const TensorView view = RowsOf(whole.view(), slice.begin, slice.rows());
                 EXPECT_EQ(view.shape, Shape({slice.rows(), 2}));
-                parts[slice.index] = {.dtype = view.dtype,
-                                      .shape = view.shape,
-                                      .bytes = {view.bytes.begin(), view.bytes.end()}};
+                parts[slice.index] = HostTensor::CopyOf(view);
                 return absl::OkStatus();
               }).ok());
-  EXPECT_EQ(ConcatRows(parts).shape, whole.shape);
-  EXPECT_EQ(ConcatRows(parts).bytes, whole.bytes);
+  EXPECT_EQ(JoinRows(parts).shape, whole.shape);
+  EXPECT_EQ(JoinRows(parts).bytes, whole.bytes);
 }
 
 TEST(ForEachSlice, StopsAtTheFirstFailure) {

@@ -60,17 +60,6 @@ TEST(DatasetTest, SaysWhatIsMissingOrDoesNotFit) {
   EXPECT_THAT(std::string(classes.status().message()), HasSubstr("label 9"));
 }
 
-TEST(DatasetTest, RowsAndTheirOrder) {
-  HostTensor array = HostTensor::Zeros(Dtype::kU8, {4, 2});
-  for (int i = 0; i < 8; ++i) array.as<uint8_t>()[i] = i;
-  const HostTensor range = RowRange(array, 1, 2), picked = RowsAt(array, {3, 0, 3});
-  EXPECT_EQ(range.shape, (Shape{2, 2}));
-  EXPECT_EQ(range.as<uint8_t>()[0], 2);
-  EXPECT_EQ(picked.as<uint8_t>()[0], 6);
-  EXPECT_EQ(picked.as<uint8_t>()[2], 0);
-  EXPECT_EQ(picked.as<uint8_t>()[5], 7);
-}
-
 TEST(InputSourceTest, ImageSetsShareNoRow) {
   const TemporaryFolder folder;
   fixture::WriteIdxData(folder.path(), {.training_rows = 200, .test_rows = 50, .side = 2});
