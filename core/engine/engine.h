@@ -61,6 +61,7 @@ struct BatchSpec {
   std::optional<std::array<double, 2>> span;  // the solver's own clock; the model's where absent
   std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
   int64_t max_steps = 10000;    // of an adaptive row, accepted and rejected
+  bool want_state = true;       // z(s1)
   bool want_outputs = false;    // y = h_y(z(s1)) (classifiers)
   LogDensity log_density = LogDensity::kNone;  // flows only
 };
