@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/engine/engine.h"
 
 namespace hyperserve {
 namespace {
