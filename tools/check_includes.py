@@ -47,11 +47,11 @@ TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 
 # Folders from whose files no LibTorch header may be reached, directly or through headers of ours.
 WITHOUT_TORCH = ("core/base/", "core/plan/", "core/io/", "core/ode/", "core/kernels/", "server/", "client/")
+# CUDA code is raw pointers and plain data: no Abseil either.
+WITHOUT_ABSEIL = ("core/kernels/",)
 # Every protocol asks the same way: no wire below its edge.
 WITHOUT_WIRE = ("server/calls/",)
 WIRE = re.compile(r"(grpc|grpcpp|google/protobuf|hyperserve/v1)/")
-# CUDA code is raw pointers and plain data: no Abseil either.
-WITHOUT_ABSEIL = ("core/kernels/",)
 
 
 def folder_of(path):

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "server/calls/resolve.h"
 
@@ -62,37 +63,17 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
   return plan;
 }
 
+constexpr char kDtypePrefix[] = "DTYPE_";  // of the names in the wire's enum, which are ours else
+
 std::optional<Dtype> DtypeFromWire(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_F32:
-      return Dtype::kF32;
-    case v1::DTYPE_F64:
-      return Dtype::kF64;
-    case v1::DTYPE_F16:
-      return Dtype::kF16;
-    case v1::DTYPE_U8:
-      return Dtype::kU8;
-    case v1::DTYPE_I64:
-      return Dtype::kI64;
-    default:
-      return std::nullopt;
-  }
+  const absl::string_view name = absl::StripPrefix(v1::Dtype_Name(dtype), kDtypePrefix);
+  return DtypeFromName({name.data(), name.size()});
 }
 
 v1::Dtype DtypeToWire(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF32:
-      return v1::DTYPE_F32;
-    case Dtype::kF64:
-      return v1::DTYPE_F64;
-    case Dtype::kF16:
-      return v1::DTYPE_F16;
-    case Dtype::kU8:
-      return v1::DTYPE_U8;
-    case Dtype::kI64:
-      return v1::DTYPE_I64;
-  }
-  return v1::DTYPE_UNSPECIFIED;
+  v1::Dtype wire = v1::DTYPE_UNSPECIFIED;
+  v1::Dtype_Parse(absl::StrCat(kDtypePrefix, Absl(DtypeName(dtype))), &wire);
+  return wire;
 }
 
 v1::RowStatus RowStatusToWire(RowStatus status) {
