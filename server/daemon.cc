@@ -23,60 +23,19 @@
 namespace hyperserve {
 namespace {
 
-// A few minutes of work in all, and 0.1 s of one evaluation (0.03 s on a GPU): a core does some
-// 2e10 MACs a second, an H100 some 3e12 on this engine.
-constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
-constexpr double kBatchMacsOfCore = 1.5e9, kBatchMacsOfGpu = 1e11;
-constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
 constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
 constexpr std::chrono::milliseconds kClosePoll(2);
 // After draining, calls are still refused in words for this long: one that arrives while gRPC
 // closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
 
-std::string FirstGpu(const std::vector<DeviceInfo>& devices) {
+// What the options leave to the machine.
+Machine MachineOf(const std::vector<DeviceInfo>& devices) {
   const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
     return device.name.starts_with("cuda:");
   });
-  return gpu == devices.end() ? "cpu" : gpu->name;
-}
-
-// With everything decided that was left to us, as GetServerInfo tells it.
-Options InForce(Options options, const std::vector<DeviceInfo>& devices) {
-  if (options.device == "auto") options.device = FirstGpu(devices);
-  const bool cpu = options.device == "cpu";
-  const auto decide = [](auto& value, auto choice) {
-    if (value == 0) value = choice;
-  };
-  decide(options.solvers,
-         cpu ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : kSolversOfGpu);
-  decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
-  decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
-  // Who lowers a maximum need not think of what is chosen for those who ask for nothing.
-  const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
-  bound(options.deadline_default_seconds, options.deadline_max_seconds);
-  bound(options.reply_bytes_default, options.reply_bytes_max);
-  bound(options.chunk_rows_default, options.request_rows_max);
-  return options;
-}
-
-CallLimits LimitsOf(const Options& options) {
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-  };
-  return {.request_rows_max = options.request_rows_max,
-          .request_bytes_max = options.queue_bytes_max,
-          .request_macs_max = options.pending_macs_max,
-          .batch_macs_max = options.batch_macs_max,
-          .steps_max = options.steps_max,
-          .save_at_max = options.save_at_max,
-          .reply_bytes_default = options.reply_bytes_default,
-          .reply_bytes_max = options.reply_bytes_max,
-          .stream_rows_max = options.stream_rows_max,
-          .chunk_rows_default = options.chunk_rows_default,
-          .deadline_default = milliseconds(options.deadline_default_seconds),
-          .deadline_max = milliseconds(options.deadline_max_seconds),
-          .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
+  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+          .first_gpu = gpu == devices.end() ? "" : gpu->name};
 }
 
 ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices) {
@@ -130,8 +89,8 @@ struct Daemon::Parts {
   RefusedModels refused;
   Environment environment;
   std::unique_ptr<Batcher> batcher;
-  HyperserveService calls{&environment};
-  AdminService admin{&environment};
+  const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
+  const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
   bool down = false;
@@ -139,7 +98,7 @@ struct Daemon::Parts {
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), devices);
+  options = InForce(std::move(options), MachineOf(devices));
   environment.limits = LimitsOf(options);
   environment.facts = FactsOf(options, devices);
   environment.metrics = &metrics;
@@ -170,10 +129,10 @@ absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
   const ListenerLimits limits{.receive_bytes_max = options.receive_bytes_max,
                               .connection_calls_max = options.connection_calls_max};
-  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, &calls));
+  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, {calls.get()}));
   SetHealth("", false);
   HS_ASSIGN_OR_RETURN(admin_listener,
-                      Listen("admin_address", options.admin_address, limits, &admin));
+                      Listen("admin_address", options.admin_address, limits, {admin.get()}));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start(address.host, address.port,

@@ -1,4 +1,4 @@
-// A gRPC server on one address, with health and reflection beside its service. Any other call,
+// A gRPC server on one address, with health and reflection beside its services. Any other call,
 // those of the Open Inference Protocol among them, is UNIMPLEMENTED in words.
 #pragma once
 
@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -26,9 +27,10 @@ struct ListenerLimits {
   int connection_calls_max = 0;
 };
 
-// Listens when Listen returns. `address`: host:port, port 0: any free one. kUnavailable in words
-// where it is taken: ports are never shared with another daemon.
+// Listens when Listen returns; the services outlive the listener. `address`: host:port, port 0: any
+// free one. kUnavailable in words where it is taken: ports are never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                const ListenerLimits& limits, grpc::Service* service);
+                                const ListenerLimits& limits,
+                                const std::vector<grpc::Service*>& services);
 
 }  // namespace hyperserve

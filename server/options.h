@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/calls/limits.h"
 
 namespace hyperserve {
 
@@ -95,6 +96,17 @@ struct OptionLine {
 };
 // The lines with the values of `options`, in the page's order.
 std::vector<OptionLine> OptionLines(const Options& options);
+
+// What of a machine the page leaves open.
+struct Machine {
+  int cores = 1;
+  std::string first_gpu;  // "cuda:0"; empty: none
+};
+// The page with everything decided that it leaves to us, as GetServerInfo tells it.
+Options InForce(Options options, const Machine& machine);
+
+// What the page allows one call. Precondition: `options` are those in force.
+CallLimits LimitsOf(const Options& options);
 
 // kInvalidArgument names the flag, its value and what would be right.
 absl::Status ValidateOptions(const Options& options);

@@ -6,7 +6,8 @@ import source_tree
 
 MODEL = ["core/model/spec", "core/model/net", "core/model/repository"]
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine"]
-SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/rpc"]
+SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
+          "server/rpc"]
 
 # Folder: what its files may include of ours, beside their own folder. The longest matching row counts. A row for a
 # file's stem (core/model/spec/spec_json) covers that file alone.
@@ -26,8 +27,9 @@ MAY_INCLUDE = {
     "server/batching": ["core/base", "core/plan", "core/io", "core/engine", "server/metrics", "server/clock"],
     "server/registry": ["core/base", "core/plan", "core/io", *MODEL, "core/engine", "server/metrics",
                         "server/clock"],
+    "server/calls": ["core/base", "core/plan", "core/io", *MODEL, "core/engine", "server/batching", "server/registry"],
     "server/rpc": ["proto", "core/base", "core/plan", "core/io", *MODEL, "server/batching", "server/registry",
-                   "server/metrics", "server/clock"],
+                   "server/calls", "server/metrics", "server/clock"],
     "programs": ["core/base"],
     "server": ["proto", "programs", *CORE, *SERVER],
     "client": ["proto", "programs", "core/base", "core/plan", "core/io"],
@@ -48,6 +50,9 @@ TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 WITHOUT_TORCH = ("core/base/", "core/plan/", "core/io/", "core/ode/", "core/kernels/", "programs/", "server/", "client/")
 # CUDA code is raw pointers and plain data: no Abseil either.
 WITHOUT_ABSEIL = ("core/kernels/",)
+# Every protocol asks the same way: no wire below its edge.
+WITHOUT_WIRE = ("server/calls/",)
+WIRE = re.compile(r"(grpc|grpcpp|google/protobuf|hyperserve/v1)/")
 
 
 def folder_of(path):
@@ -87,6 +92,8 @@ def check(tree):
         everything = reached(file, includes, set())
         if file.startswith(WITHOUT_TORCH) and any(TORCH.match(header) for header in everything):
             yield f"{file}: reaches LibTorch's headers"
+        if file.startswith(WITHOUT_WIRE) and any(WIRE.match(header) for header in everything):
+            yield f"{file}: reaches the wire's headers"
         if file.startswith(WITHOUT_ABSEIL) and any(header.startswith("absl/") for header in everything):
             yield f"{file}: reaches Abseil's headers"
         for line in re.findall(r'#include "\.\.?/.*', text):

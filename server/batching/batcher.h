@@ -42,6 +42,7 @@ struct Work {
 struct WorkResult {
   BatchResult rows;  // this request's rows only
   std::string engine;
+  std::string engine_reason;  // why this engine, in words
   std::string device;
 };
 

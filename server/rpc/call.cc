@@ -154,7 +154,7 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
   observe(Metric::kQueueDuration, times.queue_seconds);
   observe(Metric::kSolveDuration, times.solve_seconds);
   if (!result.ok()) return;
-  const BatchResult& rows = result->rows;
+  const auto& rows = result->rows;
   rows_ += static_cast<int64_t>(rows.status.size());
   for (const RowStatus status : {RowStatus::kConverged, RowStatus::kStepLimit,
                                  RowStatus::kStepUnderflow, RowStatus::kNonFinite}) {

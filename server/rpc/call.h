@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/calls/prepare.h"
 #include "server/rpc/environment.h"
-#include "server/rpc/prepare.h"
 
 namespace hyperserve {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "server/batching/batcher.h"
+#include "server/calls/limits.h"
 #include "server/clock/clock.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
-#include "server/rpc/limits.h"
 
 namespace hyperserve {
 

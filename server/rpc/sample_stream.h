@@ -11,8 +11,8 @@
 #include <mutex>
 
 #include "hyperserve/v1/hyperserve.pb.h"
+#include "server/calls/flow.h"
 #include "server/rpc/call.h"
-#include "server/rpc/reply.h"
 
 namespace hyperserve {
 
@@ -20,19 +20,18 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
  public:
   // Starts the stream; it lives until gRPC and the batcher are done with it.
   static SampleStream* Start(Environment* environment, grpc::CallbackServerContext* context,
-                             const v1::SampleStreamRequest& request);
+                             StreamAsk ask);
 
  private:
   enum class Action { kNothing, kSubmit, kWrite, kFinish };
 
-  SampleStream(Environment* environment, grpc::CallbackServerContext* context,
-               const std::string& asked_id);
+  SampleStream(Environment* environment, grpc::CallbackServerContext* context, StreamAsk ask);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  absl::Status Prepare(const v1::SampleStreamRequest& request);
+  absl::Status Prepare();
   // Does what can be done now. May be called from several threads at once.
   void Pump();
   Action NextAction();  // under mutex_; claims the action for the caller
@@ -40,15 +39,15 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result, const WorkTimes& times);
   void GiveUp();                    // the deadline has passed
   void SubmitLater(int64_t chunk);  // under mutex_
-  void AddToSummary(const WorkResult& part, const WorkTimes& times);
   int64_t RowsBefore(int64_t chunk) const;
 
+  const StreamAsk ask_;
   Call call_;
   grpc::CallbackServerContext* const context_;
   grpc::Alarm deadline_alarm_;  // a client that never drains must not keep the stream for ever
   // Fixed by Prepare.
   PreparedStream stream_;
-  ReplyContext reply_;
+  SolveInfo info_;  // of every chunk, before its solve
   int64_t chunks_ = 0;
 
   // Of its own: gRPC may call OnWriteDone (which takes mutex_) within TryCancel.
@@ -60,7 +59,7 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   std::shared_ptr<SampleStream> self_;         // until OnDone
   std::map<int64_t, v1::SampleChunk> solved_;  // waiting to be written
   v1::SampleChunk in_writing_;                 // gRPC reads it while writing_
-  WorkResult summary_;                         // lists of one value where all rows so far agree
+  SolveInfo summary_;                          // of the chunks so far
   absl::Status status_;
   int64_t next_submit_ = 0;
   int64_t next_write_ = 0;

@@ -56,5 +56,59 @@ TEST(Options, Bounds) {
   ExpectRefused({.http_address = "8502"}, "--http_address");
 }
 
+TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
+  const Options cpu = InForce({}, {.cores = 3});
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.solvers, 3);
+  EXPECT_EQ(cpu.pending_macs_max, 9e12);
+  EXPECT_EQ(cpu.batch_macs_max, 1.5e9);
+  const Options gpu = InForce({}, {.cores = 3, .first_gpu = "cuda:1"});
+  EXPECT_EQ(gpu.device, "cuda:1");
+  EXPECT_EQ(gpu.solvers, 2);
+  EXPECT_EQ(gpu.pending_macs_max, 1e15);
+  const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
+                                {.cores = 3, .first_gpu = "cuda:1"});
+  EXPECT_EQ(asked.device, "cpu");
+  EXPECT_EQ(asked.solvers, 1);
+  EXPECT_EQ(asked.batch_macs_max, 7);
+}
+
+TEST(InForce, DefaultsKeepToTheirMaxima) {
+  const Options options =
+      InForce({.request_rows_max = 100, .reply_bytes_max = 2048, .deadline_max_seconds = 5}, {});
+  EXPECT_EQ(options.chunk_rows_default, 100);
+  EXPECT_EQ(options.reply_bytes_default, 2048);
+  EXPECT_EQ(options.deadline_default_seconds, 5);
+}
+
+TEST(LimitsOf, AreThoseOfThePage) {
+  const CallLimits limits = LimitsOf({.queue_bytes_max = 1,
+                                      .pending_macs_max = 2,
+                                      .batch_macs_max = 3,
+                                      .request_rows_max = 4,
+                                      .steps_max = 5,
+                                      .save_at_max = 6,
+                                      .reply_bytes_default = 7,
+                                      .reply_bytes_max = 8,
+                                      .stream_rows_max = 9,
+                                      .chunk_rows_default = 10,
+                                      .deadline_default_seconds = 0.011,
+                                      .deadline_max_seconds = 0.012,
+                                      .retry_pushback_ms = 13});
+  EXPECT_EQ(limits.request_bytes_max, 1);
+  EXPECT_EQ(limits.request_macs_max, 2);
+  EXPECT_EQ(limits.batch_macs_max, 3);
+  EXPECT_EQ(limits.request_rows_max, 4);
+  EXPECT_EQ(limits.steps_max, 5);
+  EXPECT_EQ(limits.save_at_max, 6);
+  EXPECT_EQ(limits.reply_bytes_default, 7);
+  EXPECT_EQ(limits.reply_bytes_max, 8);
+  EXPECT_EQ(limits.stream_rows_max, 9);
+  EXPECT_EQ(limits.chunk_rows_default, 10);
+  EXPECT_EQ(limits.deadline_default.count(), 11);
+  EXPECT_EQ(limits.deadline_max.count(), 12);
+  EXPECT_EQ(limits.retry_pushback.count(), 13);
+}
+
 }  // namespace
 }  // namespace hyperserve

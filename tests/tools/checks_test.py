@@ -51,6 +51,12 @@ class IncludesTest(planted_tree.PlantedTreeTest):
         self.assert_found(check_includes.check, "server/registry/registry.cc: reaches LibTorch",
                           "client/client.cc: reaches LibTorch")
 
+    def test_finds_the_wire_below_its_edge(self):
+        self.plant("server/registry/registry.h", "#include <grpcpp/grpcpp.h>\n")
+        self.plant("server/calls/ask.cc", '#include "server/registry/registry.h"\n')
+        self.plant("server/calls/good.cc", "#include <string>\n")
+        self.assert_found(check_includes.check, "server/calls/ask.cc: reaches the wire")
+
     def test_finds_abseil_in_kernels(self):
         self.plant("core/plan/plan.h", '#include "absl/status/status.h"\n')
         self.plant("core/kernels/mlp.cu", '#include "core/plan/plan.h"\n')

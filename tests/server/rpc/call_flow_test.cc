@@ -48,7 +48,7 @@ class CallFlowTest : public testing::Test {
        .queue_delay_max = std::chrono::microseconds(100),
        .queue_rows_max = 20},
       [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control_); },
-      {.request_rows_max = 1000, .retry_pushback = milliseconds(77)}};
+      LimitsWith({.request_rows_max = 1000, .retry_pushback_ms = 77})};
   grpc::ClientContext context_;
 };
 

@@ -19,8 +19,8 @@ TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, C
   batcher = *std::move(started);
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
-  builder.RegisterService(&calls_service_);
-  builder.RegisterService(&admin_service_);
+  builder.RegisterService(calls_service_.get());
+  builder.RegisterService(admin_service_.get());
   server_ = builder.BuildAndStart();
   calls = v1::Hyperserve::NewStub(server_->InProcessChannel({}));
   admin = v1::Admin::NewStub(server_->InProcessChannel({}));

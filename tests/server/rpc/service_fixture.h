@@ -9,13 +9,15 @@
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/hyperserve_service.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 
 class TestServer {
  public:
-  TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits = {});
+  TestServer(BatcherOptions options, Batcher::EngineFactory engines,
+             CallLimits limits = LimitsWith());
   ~TestServer();
 
   // Calls before this are UNAVAILABLE.
@@ -29,8 +31,8 @@ class TestServer {
   std::unique_ptr<v1::Admin::Stub> admin;
 
  private:
-  HyperserveService calls_service_{&environment};
-  AdminService admin_service_{&environment};
+  const std::unique_ptr<grpc::Service> calls_service_ = MakeHyperserveService(&environment);
+  const std::unique_ptr<grpc::Service> admin_service_ = MakeAdminService(&environment);
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -1,32 +1,29 @@
-#include "server/rpc/resolve.h"
+#include "server/calls/resolve.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/rpc/served_fixture.h"
+#include "tests/server/calls/served_fixture.h"
 
 namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
 
-const CallLimits kLimits{.steps_max = 100};
+const CallLimits kLimits = LimitsWith({.steps_max = 100});
 
-v1::SolveOptions Asking(const std::string& plan, int64_t generation = 0) {
-  v1::SolveOptions options;
-  options.mutable_plan()->set_text(plan);
-  options.set_generation(generation);
-  return options;
+AskTerms Asking(const std::string& plan, int64_t generation = 0) {
+  return {.plan = ParsePlan(plan), .generation = generation};
 }
 
 class ResolveTest : public testing::Test {
  protected:
-  absl::StatusOr<ResolvedPlan> Resolve(const v1::SolveOptions& options, const PlanUse& use = {}) {
-    return ResolvePlan(options, *served_, use, kLimits);
+  absl::StatusOr<ResolvedPlan> Resolve(const AskTerms& terms, const Task& task = {}) {
+    return ResolvePlan(terms, *served_, task, kLimits);
   }
-  void ExpectRefused(const v1::SolveOptions& options, absl::StatusCode code,
-                     const std::string& words, const PlanUse& use = {}) {
-    const absl::Status status = Resolve(options, use).status();
+  void ExpectRefused(const AskTerms& terms, absl::StatusCode code, const std::string& words,
+                     const Task& task = {}) {
+    const absl::Status status = Resolve(terms, task).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(words));
   }
@@ -44,6 +41,10 @@ TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   EXPECT_EQ(hypersolved->generation->number, 7);
   // A correction carries no log-density over the wire: the server chooses another default.
   EXPECT_EQ(Resolve({}, {.log_density = true})->text, "dopri5:1e-5");
+}
+
+TEST_F(ResolveTest, WhatIsSpelledWronglyIsRefusedAsItCame) {
+  ExpectRefused(Asking("oiler:4"), absl::StatusCode::kInvalidArgument, "oiler");
 }
 
 TEST_F(ResolveTest, PinsActivePreviousAndNothingElse) {
@@ -75,20 +76,20 @@ TEST_F(ResolveTest, RangeOfTheCorrection) {
 TEST_F(ResolveTest, Limits) {
   EXPECT_TRUE(Resolve(Asking("euler:100")).ok());
   ExpectRefused(Asking("euler:101"), absl::StatusCode::kInvalidArgument, "steps_max = 100");
-  v1::SolveOptions options = Asking("dopri5:1e-5");
-  EXPECT_EQ(Resolve(options)->max_steps, 100);
-  options.set_max_steps(20);
-  EXPECT_EQ(Resolve(options)->max_steps, 20);
-  options.set_max_steps(101);
-  ExpectRefused(options, absl::StatusCode::kInvalidArgument, "max_steps: 101");
-  options.set_max_steps(-1);
-  ExpectRefused(options, absl::StatusCode::kInvalidArgument, "max_steps: -1");
+  AskTerms terms = Asking("dopri5:1e-5");
+  EXPECT_EQ(Resolve(terms)->max_steps, 100);
+  terms.max_steps = 20;
+  EXPECT_EQ(Resolve(terms)->max_steps, 20);
+  terms.max_steps = 101;
+  ExpectRefused(terms, absl::StatusCode::kInvalidArgument, "max_steps: 101");
+  terms.max_steps = -1;
+  ExpectRefused(terms, absl::StatusCode::kInvalidArgument, "max_steps: -1");
 }
 
 TEST_F(ResolveTest, FixedPlansShareBatchesWhateverTheirStepLimit) {
-  v1::SolveOptions options = Asking("euler:2");
-  options.set_max_steps(20);
-  EXPECT_EQ(Resolve(options)->max_steps, 100);
+  AskTerms terms = Asking("euler:2");
+  terms.max_steps = 20;
+  EXPECT_EQ(Resolve(terms)->max_steps, 100);
 }
 
 TEST_F(ResolveTest, NotBuiltYet) {

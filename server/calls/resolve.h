@@ -1,24 +1,29 @@
-// From the plan that a request asks for to the one that will run on a pinned model: default filled
-// in, generation pinned, limits and the correction's range checked. Pure.
+// From the plan that a call asks for to the one that will run on a pinned model: default filled in,
+// generation pinned, limits and the correction's range checked. Pure.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <string>
-#include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "hyperserve/v1/hyperserve.pb.h"
+#include "core/engine/engine.h"
+#include "server/calls/ask.h"
+#include "server/calls/limits.h"
 #include "server/registry/registry.h"
-#include "server/rpc/limits.h"
 
 namespace hyperserve {
 
-// What the call is going to do with the plan.
-struct PlanUse {
+// What a call does with each of its rows, whatever the plan.
+struct Task {
   Direction direction = Direction::kForward;
-  std::array<double, 2> span = {0, 1};
-  bool log_density = false;  // carries a log-density
+  std::array<double, 2> span = {0, 1};  // the solver's own clock
+  Entry entry = Entry::kInput;
+  std::vector<double> save_at;  // strictly increasing depths within the span
+  bool log_density = false;     // is carried, beside the state
+  bool want_state = true;       // z(s1)
+  bool want_outputs = false;    // y = h_y(z(s1))
 };
 
 struct ResolvedPlan {
@@ -32,8 +37,8 @@ struct ResolvedPlan {
 // Codes as in the wire's table: kInvalidArgument (limits), kNotFound (no such hypersolver or
 // generation), kFailedPrecondition (refused correction, outside its range), kUnimplemented
 // (automatic plans, fast tier, log-density of hypersolved plans).
-absl::StatusOr<ResolvedPlan> ResolvePlan(const v1::SolveOptions& options, const ServedModel& model,
-                                         const PlanUse& use, const CallLimits& limits);
+absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
+                                         const Task& task, const CallLimits& limits);
 
 // The default of the model: calibration.json's, dopri5:1e-5 where it names none.
 std::string DefaultPlanText(const ServedModel& model);

@@ -1,4 +1,4 @@
-#include "server/rpc/probabilities.h"
+#include "server/calls/probabilities.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,9 @@
-#include "server/rpc/resolve.h"
+#include "server/calls/resolve.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
-#include "server/rpc/wire_plan.h"
 
 namespace hyperserve {
 namespace {
@@ -13,17 +12,16 @@ constexpr char kFallbackPlan[] = "dopri5:1e-5";
 
 // The default in the tier that was asked for. A default whose correction cannot carry a log-density
 // gives way: the server chooses here anyway, and the reply says what was done.
-absl::StatusOr<Plan> FillInDefault(const Plan& asked, const ServedModel& model,
-                                   const PlanUse& use) {
+absl::StatusOr<Plan> FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
   absl::StatusOr<Plan> plan = ParsePlan(DefaultPlanText(model));
   if (!plan.ok()) return Annotate(plan.status(), "default plan of " + model.name);
-  if (use.log_density && plan->hypersolved()) plan = ParsePlan(kFallbackPlan);
+  if (task.log_density && plan->hypersolved()) plan = ParsePlan(kFallbackPlan);
   if (asked.tier != Tier::kExact) plan->tier = asked.tier;
   return plan;
 }
 
-absl::Status CheckImplemented(const Plan& plan, const PlanUse& use) {
+absl::Status CheckImplemented(const Plan& plan, const Task& task) {
   if (std::holds_alternative<AutoPlan>(plan.choice)) {
     return absl::UnimplementedError(
         "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
@@ -33,7 +31,7 @@ absl::Status CheckImplemented(const Plan& plan, const PlanUse& use) {
     return absl::UnimplementedError(
         "the fast tier is not built yet; ask for exact (the default) or double");
   }
-  if (use.log_density && plan.hypersolved()) {
+  if (task.log_density && plan.hypersolved()) {
     return absl::UnimplementedError(
         absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
                      "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
@@ -41,23 +39,22 @@ absl::Status CheckImplemented(const Plan& plan, const PlanUse& use) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLimits(const Plan& plan, const v1::SolveOptions& options,
-                         const CallLimits& limits) {
+absl::Status CheckLimits(const Plan& plan, const AskTerms& terms, const CallLimits& limits) {
   if (plan.fixed() != nullptr && plan.fixed()->steps > limits.steps_max) {
     return absl::InvalidArgumentError(absl::StrCat(
         "plan: ", plan.fixed()->steps, " steps, more than steps_max = ", limits.steps_max));
   }
-  if (options.max_steps() < 0 || options.max_steps() > limits.steps_max) {
+  if (terms.max_steps < 0 || terms.max_steps > limits.steps_max) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "max_steps: ", options.max_steps(), " is not within [0, steps_max = ", limits.steps_max,
+        "max_steps: ", terms.max_steps, " is not within [0, steps_max = ", limits.steps_max,
         "]; 0 asks for the limit itself"));
   }
-  if (options.generation() < 0) {
+  if (terms.generation < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("generation: ", options.generation(), " is negative; 0 asks for the active"));
+        absl::StrCat("generation: ", terms.generation, " is negative; 0 asks for the active"));
   }
-  if (options.generation() != 0 && !plan.hypersolved()) {
-    return absl::InvalidArgumentError(absl::StrCat("generation: ", options.generation(),
+  if (terms.generation != 0 && !plan.hypersolved()) {
+    return absl::InvalidArgumentError(absl::StrCat("generation: ", terms.generation,
                                                    " is pinned, but plan '", PrintPlan(plan),
                                                    "' is classical and uses no correction"));
   }
@@ -118,24 +115,23 @@ std::string DefaultPlanText(const ServedModel& model) {
   return model.calibration.default_plan.empty() ? kFallbackPlan : model.calibration.default_plan;
 }
 
-absl::StatusOr<ResolvedPlan> ResolvePlan(const v1::SolveOptions& options, const ServedModel& model,
-                                         const PlanUse& use, const CallLimits& limits) {
-  HS_ASSIGN_OR_RETURN(const Plan asked, PlanFromWire(options.plan()));
+absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
+                                         const Task& task, const CallLimits& limits) {
+  HS_RETURN_IF_ERROR(terms.plan.status());
   ResolvedPlan resolved;
-  HS_ASSIGN_OR_RETURN(resolved.plan, FillInDefault(asked, model, use));
-  HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, use));
-  HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, options, limits));
+  HS_ASSIGN_OR_RETURN(resolved.plan, FillInDefault(*terms.plan, model, task));
+  HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
   // A fixed plan has no use for the limit: one value, so that its requests share batches.
-  resolved.max_steps = resolved.plan.adaptive() != nullptr && options.max_steps() > 0
-                           ? options.max_steps()
+  resolved.max_steps = resolved.plan.adaptive() != nullptr && terms.max_steps > 0
+                           ? terms.max_steps
                            : limits.steps_max;
   if (resolved.plan.hypersolved()) {
     const FixedPlan& fixed = *resolved.plan.fixed();
-    HS_ASSIGN_OR_RETURN(resolved.generation,
-                        PinGeneration(fixed.method, options.generation(), model));
-    const double eps = (use.span[1] - use.span[0]) / fixed.steps;
-    HS_RETURN_IF_ERROR(CheckApplies(*resolved.generation->correction, fixed, use.direction, eps));
+    HS_ASSIGN_OR_RETURN(resolved.generation, PinGeneration(fixed.method, terms.generation, model));
+    const double eps = (task.span[1] - task.span[0]) / fixed.steps;
+    HS_RETURN_IF_ERROR(CheckApplies(*resolved.generation->correction, fixed, task.direction, eps));
   }
   resolved.label = PlanLabel(resolved, model);
   return resolved;

@@ -1,4 +1,4 @@
-#include "tests/server/rpc/served_fixture.h"
+#include "tests/server/calls/served_fixture.h"
 
 #include "tests/testing/model_fixture.h"
 

@@ -1,4 +1,4 @@
-// Tensors to and from the wire. Pure.
+// Rows of a request, checked once; rows of an answer. Pure.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
-#include "hyperserve/v1/hyperserve.pb.h"
+#include "server/calls/ask.h"
 
 namespace hyperserve {
 
@@ -22,15 +22,13 @@ struct RowsRule {
   bool unit_range = false;   // floats lie within [0, 1]
 };
 
-// A copy of the rows (the request dies before the engine is done with them). kInvalidArgument names
+// A copy of the rows (the message dies before the engine is done with them). kInvalidArgument names
 // what was found, what was wanted and, of numbers, the row.
-absl::StatusOr<HostTensor> RowsFromWire(const v1::Tensor& wire, const RowsRule& rule);
+absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule);
 
-v1::Dtype DtypeToWire(Dtype dtype);
-void TensorToWire(const HostTensor& tensor, v1::Tensor* wire);
-// Doubles as F32 or F64.
-void NumbersToWire(std::span<const double> numbers, const Shape& shape, Dtype dtype,
-                   v1::Tensor* wire);
+// Doubles as F32 or F64. Precondition: as many as the shape says.
+HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype dtype);
+
 // NaN in all numbers of the rows that did not converge. Precondition: F32 or F64, or an empty
 // tensor.
 void BlankFailedRows(std::span<const RowStatus> status, HostTensor& tensor);

@@ -1,44 +1,37 @@
-#include "server/rpc/wire_tensor.h"
+#include "server/calls/rows.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
-#include "absl/strings/strip.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
 namespace {
 
-constexpr char kPrefix[] = "DTYPE_";  // of the names in the wire's enum
-
-std::optional<Dtype> DtypeFromWire(v1::Dtype dtype) {
-  const absl::string_view name = absl::StripPrefix(v1::Dtype_Name(dtype), kPrefix);
-  return DtypeFromName({name.data(), name.size()});
-}
-
-absl::Status CheckDtype(v1::Dtype wire, const RowsRule& rule) {
-  const std::optional<Dtype> dtype = DtypeFromWire(wire);
-  if (dtype == Dtype::kF32 || (dtype == Dtype::kF64 && rule.tier == Tier::kDouble) ||
-      (dtype == Dtype::kU8 && rule.takes_u8)) {
+absl::Status CheckDtype(const AskedRows& asked, const RowsRule& rule) {
+  if (asked.ok() &&
+      (asked->dtype == Dtype::kF32 || (asked->dtype == Dtype::kF64 && rule.tier == Tier::kDouble) ||
+       (asked->dtype == Dtype::kU8 && rule.takes_u8))) {
     return absl::OkStatus();
   }
-  std::string found = absl::StrCat("dtype: ", static_cast<int>(wire), " is unknown");
-  if (wire == v1::DTYPE_UNSPECIFIED) found = "dtype is not specified";
-  if (dtype) found = absl::StrCat("dtype ", Absl(DtypeName(*dtype)), " is not taken");
+  const std::string found =
+      asked.ok() ? absl::StrCat("dtype ", Absl(DtypeName(asked->dtype)), " is not taken")
+                 : std::string(asked.status().message());
   return absl::InvalidArgumentError(absl::StrCat(
       Absl(rule.field), ": ", found, "; send F32",
       rule.takes_u8 ? ", U8 (divided by 255 here)" : "",
       rule.tier == Tier::kDouble ? " or F64" : " (F64 only with a plan in tier double)"));
 }
 
-absl::Status CheckShape(const v1::Tensor& wire, const RowsRule& rule, const Shape& shape) {
+absl::Status CheckShape(const TensorView& rows, const RowsRule& rule) {
   const auto error = [&](const std::string& words) {
     return absl::InvalidArgumentError(absl::StrCat(Absl(rule.field), ": ", words));
   };
+  const Shape& shape = rows.shape;
   const std::string wanted = absl::StrCat("[rows, ", ShapeText(rule.row_shape).substr(1));
   if (shape.size() != rule.row_shape.size() + 1 ||
       !std::equal(rule.row_shape.begin(), rule.row_shape.end(), shape.begin() + 1)) {
@@ -50,11 +43,10 @@ absl::Status CheckShape(const v1::Tensor& wire, const RowsRule& rule, const Shap
                               "; send them in several requests"));
   }
   const std::optional<int64_t> elements = ElementCount(shape);
-  const size_t element_size = DtypeSize(*DtypeFromWire(wire.dtype()));
-  if (!elements || static_cast<size_t>(*elements) * element_size != wire.data().size()) {
-    return error(absl::StrCat("data holds ", wire.data().size(), " bytes; ",
-                              Absl(DtypeName(*DtypeFromWire(wire.dtype()))), " ", ShapeText(shape),
-                              " needs ",
+  const size_t element_size = DtypeSize(rows.dtype);
+  if (!elements || static_cast<size_t>(*elements) * element_size != rows.bytes.size()) {
+    return error(absl::StrCat("data holds ", rows.bytes.size(), " bytes; ",
+                              Absl(DtypeName(rows.dtype)), " ", ShapeText(shape), " needs ",
                               elements.value_or(-1) * static_cast<int64_t>(element_size)));
   }
   return absl::OkStatus();
@@ -87,37 +79,22 @@ void BlankRows(std::span<const RowStatus> status, std::span<T> numbers) {
 
 }  // namespace
 
-absl::StatusOr<HostTensor> RowsFromWire(const v1::Tensor& wire, const RowsRule& rule) {
-  HS_RETURN_IF_ERROR(CheckDtype(wire.dtype(), rule));
-  HostTensor tensor{.dtype = *DtypeFromWire(wire.dtype()),
-                    .shape = {wire.shape().begin(), wire.shape().end()},
-                    .bytes = {}};
-  HS_RETURN_IF_ERROR(CheckShape(wire, rule, tensor.shape));
-  tensor.bytes.resize(wire.data().size());
-  std::memcpy(tensor.bytes.data(), wire.data().data(), wire.data().size());
-  const int64_t row_elements = tensor.elements() / tensor.shape[0];
-  if (tensor.dtype == Dtype::kF32) {
-    HS_RETURN_IF_ERROR(CheckNumbers(std::as_const(tensor).as<float>(), row_elements, rule));
-  } else if (tensor.dtype == Dtype::kF64) {
-    HS_RETURN_IF_ERROR(CheckNumbers(std::as_const(tensor).as<double>(), row_elements, rule));
+absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule) {
+  HS_RETURN_IF_ERROR(CheckDtype(asked, rule));
+  HS_RETURN_IF_ERROR(CheckShape(*asked, rule));
+  HostTensor rows{.dtype = asked->dtype,
+                  .shape = asked->shape,
+                  .bytes = {asked->bytes.begin(), asked->bytes.end()}};
+  const int64_t row_elements = rows.elements() / rows.shape[0];
+  if (rows.dtype == Dtype::kF32) {
+    HS_RETURN_IF_ERROR(CheckNumbers(std::as_const(rows).as<float>(), row_elements, rule));
+  } else if (rows.dtype == Dtype::kF64) {
+    HS_RETURN_IF_ERROR(CheckNumbers(std::as_const(rows).as<double>(), row_elements, rule));
   }
-  return tensor;
+  return rows;
 }
 
-v1::Dtype DtypeToWire(Dtype dtype) {
-  v1::Dtype wire = v1::DTYPE_UNSPECIFIED;
-  v1::Dtype_Parse(absl::StrCat(kPrefix, Absl(DtypeName(dtype))), &wire);
-  return wire;
-}
-
-void TensorToWire(const HostTensor& tensor, v1::Tensor* wire) {
-  wire->set_dtype(DtypeToWire(tensor.dtype));
-  wire->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-  wire->set_data(tensor.bytes.data(), tensor.bytes.size());
-}
-
-void NumbersToWire(std::span<const double> numbers, const Shape& shape, Dtype dtype,
-                   v1::Tensor* wire) {
+HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype dtype) {
   HostTensor tensor = HostTensor::Zeros(dtype, shape);
   if (dtype == Dtype::kF32) {
     std::transform(numbers.begin(), numbers.end(), tensor.as<float>().begin(),
@@ -125,7 +102,7 @@ void NumbersToWire(std::span<const double> numbers, const Shape& shape, Dtype dt
   } else {
     std::copy(numbers.begin(), numbers.end(), tensor.as<double>().begin());
   }
-  TensorToWire(tensor, wire);
+  return tensor;
 }
 
 void BlankFailedRows(std::span<const RowStatus> status, HostTensor& tensor) {

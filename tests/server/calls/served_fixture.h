@@ -1,8 +1,11 @@
-// Tiny models as a registry would serve them, made by hand.
+// Tiny models as a registry would serve them, made by hand, and limits as the options page has
+// them.
 #pragma once
 
 #include <memory>
 
+#include "server/calls/limits.h"
+#include "server/options.h"
 #include "server/registry/registry.h"
 
 namespace hyperserve {
@@ -11,5 +14,10 @@ namespace hyperserve {
 // classifier, heun from noise to data for the flow; both claim K = 1, 2, 4.
 std::shared_ptr<ServedModel> ServedTinyClassifier();
 std::shared_ptr<ServedModel> ServedTinyFlow();
+
+// The limits of a daemon with these options on a machine of two cores.
+inline CallLimits LimitsWith(const Options& options = {}) {
+  return LimitsOf(InForce(options, {.cores = 2}));
+}
 
 }  // namespace hyperserve

@@ -1,0 +1,85 @@
+#include "server/calls/job.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_format.h"
+#include "core/model/net/cost.h"
+#include "core/plan/plan.h"
+
+namespace hyperserve {
+namespace {
+
+// A model of which no adaptive plan was measured: between easy (30) and stiff (200) ones.
+constexpr double kUnmeasuredNfe = 100;
+// Of an evaluation of f in double against one in float32: 5 to 6 were measured on a CPU.
+constexpr double kDoubleSlowdown = 5;
+
+double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
+  const std::string text = PrintPlan({.choice = plan});
+  double largest = 0;
+  for (const PlanCalibration& measured : calibration.plans) {
+    if (measured.plan == text) return measured.nfe;
+    const absl::StatusOr<Plan> other = ParsePlan(measured.plan);
+    if (other.ok() && other->adaptive() != nullptr) largest = std::max(largest, measured.nfe);
+  }
+  return largest > 0 ? largest : kUnmeasuredNfe;
+}
+
+double PredictSolveMacs(const Job& job) {
+  const Model& model = *job.served->model;
+  if (const FixedPlan* fixed = job.plan.plan.fixed()) {
+    const Hypersolver* correction =
+        job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
+    return static_cast<double>(fixed->steps) *
+           static_cast<double>(StepMacs(model, correction, fixed->method));
+  }
+  const AdaptivePlan& adaptive = *job.plan.plan.adaptive();
+  const std::array<double, 2>& own = model.spec().span;
+  const std::array<double, 2>& span = job.task.span;
+  const double nfe =
+      CalibratedNfe(adaptive, job.served->calibration) * (span[1] - span[0]) / (own[1] - own[0]);
+  const double most = static_cast<double>(job.plan.max_steps) *
+                      static_cast<double>(StepMacs(model, nullptr, adaptive.method));
+  return std::min(nfe * static_cast<double>(model.field_macs()), most);
+}
+
+}  // namespace
+
+double PredictRowMacs(const Job& job) {
+  const Model& model = *job.served->model;
+  const int64_t maps = (job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
+                       (job.task.want_outputs ? model.head_macs() : 0);
+  // Each dimension's tangent is a pass beside the value's.
+  const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
+  return static_cast<double>(maps) + static_cast<double>(passes) * PredictSolveMacs(job);
+}
+
+absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
+  JobSize size{.bytes = static_cast<int64_t>(job.data.bytes.size()) + job.rows * job.row_bytes};
+  if (size.bytes > limits.request_bytes_max) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the request needs %d bytes of inputs and outputs (%d rows, %d each), more "
+                        "than queue_bytes_max = %d; send fewer rows in one request",
+                        size.bytes, job.rows, size.bytes / job.rows, limits.request_bytes_max));
+  }
+  const double row_macs = PredictRowMacs(job);
+  const auto rows = static_cast<double>(job.rows);
+  if (rows * row_macs > limits.request_macs_max) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the request needs about %.2g MACs (%d rows, %.2g each), more than "
+                        "pending_macs_max = %.2g; send fewer rows in one request, or ask for fewer "
+                        "steps or a looser tolerance",
+                        rows * row_macs, job.rows, row_macs, limits.request_macs_max));
+  }
+  size.macs = static_cast<int64_t>(rows * row_macs);
+  // Double is several times slower.
+  const double slowdown = job.plan.plan.tier == Tier::kDouble ? kDoubleSlowdown : 1;
+  const double evaluation =
+      slowdown * static_cast<double>(std::max<int64_t>(1, job.served->model->field_macs()));
+  const double batch_rows = std::clamp(limits.batch_macs_max / evaluation, 1.0, 1e9);
+  size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));
+  return size;
+}
+
+}  // namespace hyperserve

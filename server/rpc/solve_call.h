@@ -1,0 +1,47 @@
+// A unary call that solves, whatever the protocol that it came by.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/base/status.h"
+#include "server/calls/info.h"
+#include "server/calls/prepare.h"
+#include "server/rpc/call.h"
+
+namespace hyperserve {
+
+// Pins the model, prepares the ask's work and queues it; write(answer) makes the reply of what came
+// out. An Ask has `terms`, and beside it stand Prepare(ask, ...) and MakeAnswer(ask, ...)
+// (server/calls). What the ask borrows and `write` points to lives until the call is answered.
+template <class Ask, class Write>
+grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackServerContext* context,
+                                     std::string_view name, Ask ask, Write write) {
+  auto* const unary = new UnaryCall(environment, context, name, ask.terms.request_id);
+  const auto prepared = [&]() -> absl::StatusOr<Prepared> {
+    HS_ASSIGN_OR_RETURN(auto served, unary->call().Pin(ask.terms.model));
+    HS_ASSIGN_OR_RETURN(Prepared ready, Prepare(ask, std::move(served), environment->limits));
+    unary->call().Bind(ready);
+    return ready;
+  }();
+  if (!prepared.ok()) {
+    unary->Answer(prepared.status());
+    return unary;
+  }
+  environment->batcher->Submit(
+      prepared->work, [unary, write, ask = std::move(ask), served = prepared->served,
+                       info = InfoOf(*prepared, unary->call().id())](
+                          absl::StatusOr<WorkResult> result, const WorkTimes& times) mutable {
+        const absl::Status status = result.status();
+        unary->call().Record(result, times);
+        if (status.ok()) {
+          SetTimes(times, info);
+          write(MakeAnswer(ask, *served, std::move(info), *std::move(result)));
+        }
+        unary->Answer(status);
+      });
+  return unary;
+}
+
+}  // namespace hyperserve
