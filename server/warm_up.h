@@ -1,21 +1,38 @@
-// First use costs what later use does not: memory, kernels, device copies of weights. Paid here,
-// before anybody waits for it.
+// First use costs what later use does not: memory, kernels, device copies of weights. Paid here, on
+// the registry's thread, before anybody waits for it. No request, no queue and no solver is used.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "server/batching/batcher.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 
-// Solves one row of zeros of the model, with the correction where one is given, on every solver
-// that is free. Blocks, until `interrupted` (thread-safe) says yes: then kCancelled. It is
-// not asked after WarmUp has returned. An overloaded batcher is no error: then its engines are
-// warm.
-absl::Status WarmUp(const std::shared_ptr<const Model>& model,
-                    const std::shared_ptr<const Hypersolver>& correction, int solvers,
-                    const std::function<bool()>& interrupted, Batcher& batcher, const Clock& clock);
+// What is about to be served.
+struct WarmUpSubject {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
+  const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
+};
+
+// One spec for each method, stepping and tier that the subject's plans need: those that are
+// calibrated, the default plan, and those that the correction claims. Pure.
+std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
+
+// Rows of the batches that are worth warming: one on a CPU, where nothing depends on the size; every
+// power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
+std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
+
+// Makes a step of every spec at every number of rows. Ends with kCancelled where `interrupted` says
+// yes; it is not asked after WarmUp has returned.
+absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
+                    const std::function<bool()>& interrupted, DeviceRuntime& runtime);
 
 }  // namespace hyperserve

@@ -6,7 +6,7 @@
 #include "core/engine/engine.h"
 #include "core/io/philox.h"
 #include "tests/golden/golden_case.h"
-#include "tests/testing/job.h"
+#include "tests/testing/planned_solve.h"
 
 namespace hyperserve {
 namespace {
@@ -64,12 +64,12 @@ class GoldenTest : public testing::TestWithParam<Setting> {
 
   TensorView Answer(const std::string& name) { return golden_->answers.Find(name).value(); }
 
-  Job Spec() { return {.model = golden_->model, .tier = GetParam().agreement.tier}; }
+  PlannedSolve Spec() { return {.model = golden_->model, .tier = GetParam().agreement.tier}; }
 
-  BatchResult Run(Job spec, const TensorView& rows) {
+  BatchResult Run(PlannedSolve spec, const TensorView& rows) {
     const FixedPlan* fixed = std::get_if<FixedPlan>(&spec.plan);
     if (fixed != nullptr && fixed->hypersolved) spec.correction = golden_->correction;
-    absl::StatusOr<BatchResult> result = SolveJob(*runtime_, spec, rows);
+    absl::StatusOr<BatchResult> result = Solve(*runtime_, spec, rows);
     EXPECT_TRUE(result.ok()) << result.status();
     for (const RowStatus status : result->status) EXPECT_EQ(status, RowStatus::kConverged);
     return *std::move(result);
@@ -86,7 +86,7 @@ class GoldenTest : public testing::TestWithParam<Setting> {
 
 TEST_P(GoldenTest, VisionLogits) {
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
-  Job spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "logits_");
   EXPECT_EQ(answers.size(), 11u);
@@ -100,7 +100,7 @@ TEST_P(GoldenTest, VisionLogits) {
 
 TEST_P(GoldenTest, VisionExact) {
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
-  Job spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   spec.plan = Dopri5();
   spec.save_at = {0.0};
@@ -124,7 +124,7 @@ TEST_P(GoldenTest, VisionRowsAreAlone) {
   }
   const TensorView image = FirstRows(Answer("x_u8"), 1);
   std::copy(image.bytes.begin(), image.bytes.end(), batch.bytes.begin());
-  Job spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   const TensorView among{batch.dtype, batch.shape, batch.bytes};
   for (const char* text : {"hyper_euler:2", "dopri5:1e-2"}) {
@@ -142,7 +142,7 @@ class GoldenFlowTest : public GoldenTest {
  protected:
   void CheckSamples(const std::string& name) {
     if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
-    Job spec = Spec();
+    PlannedSolve spec = Spec();
     spec.entry = Entry::kState;
     spec.direction = Direction::kNoiseToData;
     const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "x_");
@@ -160,7 +160,7 @@ class GoldenFlowTest : public GoldenTest {
 
   void CheckLogDensities(const std::string& name) {
     if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
-    Job spec = Spec();
+    PlannedSolve spec = Spec();
     spec.entry = Entry::kState;
     spec.direction = Direction::kNoiseToData;
     spec.log_density = LogDensity::kStepMap;
@@ -187,7 +187,7 @@ TEST_P(GoldenFlowTest, PinwheelRowsAreAlone) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
   if (!Load("cnf_pinwheel")) GTEST_SKIP() << "no cnf_pinwheel in " << GoldenFolder();
   HostTensor batch = HostTensor::Zeros(Dtype::kF64, {64, 2});
-  Job spec = Spec();
+  PlannedSolve spec = Spec();
   spec.entry = Entry::kState;
   spec.direction = Direction::kNoiseToData;
   for (size_t row = 0; row < 8; ++row) {

@@ -12,7 +12,7 @@
 #include "core/engine/device_runtime.h"
 #include "core/io/philox.h"
 #include "core/io/tensor.h"
-#include "tests/testing/job.h"
+#include "tests/testing/planned_solve.h"
 
 namespace hyperserve {
 
@@ -48,12 +48,12 @@ class EngineTest : public testing::TestWithParam<std::string> {
 
   bool on_cpu() const { return GetParam() == "cpu"; }
 
-  absl::StatusOr<BatchResult> TryRun(const Job& job, const HostTensor& rows) {
-    return SolveJob(*runtime_, job, View(rows));
+  absl::StatusOr<BatchResult> TryRun(const PlannedSolve& solve, const HostTensor& rows) {
+    return Solve(*runtime_, solve, View(rows));
   }
 
-  BatchResult Run(const Job& job, const HostTensor& rows) {
-    absl::StatusOr<BatchResult> result = TryRun(job, rows);
+  BatchResult Run(const PlannedSolve& solve, const HostTensor& rows) {
+    absl::StatusOr<BatchResult> result = TryRun(solve, rows);
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : BatchResult{};
   }

@@ -17,7 +17,7 @@ double LogNormal(double x, double y) {
 class LogDensityTest : public EngineTest {
  protected:
   // log|det| of the whole map at each row, by central differences of the engine's own answers.
-  std::vector<double> DifferencedLogDet(Job spec, const HostTensor& rows) {
+  std::vector<double> DifferencedLogDet(PlannedSolve spec, const HostTensor& rows) {
     spec.log_density = LogDensity::kNone;
     constexpr double kStep = 1e-5;
     const size_t count = static_cast<size_t>(rows.shape[0]);
@@ -41,7 +41,7 @@ class LogDensityTest : public EngineTest {
     return log_det;
   }
 
-  void ExpectStepMapDensity(const Job& spec, const HostTensor& rows) {
+  void ExpectStepMapDensity(const PlannedSolve& spec, const HostTensor& rows) {
     const std::vector<double> log_det = DifferencedLogDet(spec, rows);
     const BatchResult result = Run(spec, rows);
     for (int64_t row = 0; row < rows.shape[0]; ++row) {
@@ -59,11 +59,11 @@ class LogDensityTest : public EngineTest {
 TEST_P(LogDensityTest, OfStepMapsIsTheDeterminantOfTheWholeMap) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
   const HostTensor rows = NormalRows(6, {2}, 2);
-  Job spec = {.model = model,
-              .plan = Fixed(Method::kRk4, 3),
-              .tier = Tier::kDouble,
-              .entry = Entry::kState,
-              .log_density = LogDensity::kStepMap};
+  PlannedSolve spec = {.model = model,
+                       .plan = Fixed(Method::kRk4, 3),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kStepMap};
   for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
     spec.direction = direction;
     ExpectStepMapDensity(spec, rows);
@@ -87,11 +87,11 @@ TEST_P(LogDensityTest, OfALinearFieldIsKnown) {
   const auto model = Model::FromBytes(files.model_json, files.weights).value();
   const double trace = files.a[0] + files.a[3];
   const HostTensor rows = NormalRows(3, {2}, 4);
-  Job spec = {.model = model,
-              .plan = Dopri5(1e-10),
-              .tier = Tier::kDouble,
-              .entry = Entry::kState,
-              .log_density = LogDensity::kDivergence};
+  PlannedSolve spec = {.model = model,
+                       .plan = Dopri5(1e-10),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kDivergence};
   const BatchResult sampled = Run(spec, rows);  // forward: noise to data
   spec.direction = Direction::kDataToNoise;
   const BatchResult scored = Run(spec, sampled.state);
@@ -105,12 +105,12 @@ TEST_P(LogDensityTest, OfALinearFieldIsKnown) {
 TEST_P(LogDensityTest, DivergenceAndStepMapMeetAsStepsShrink) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 5);
   const HostTensor rows = NormalRows(4, {2}, 6);
-  Job spec = {.model = model,
-              .plan = Dopri5(1e-9),
-              .tier = Tier::kDouble,
-              .entry = Entry::kState,
-              .direction = Direction::kNoiseToData,
-              .log_density = LogDensity::kDivergence};
+  PlannedSolve spec = {.model = model,
+                       .plan = Dopri5(1e-9),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .direction = Direction::kNoiseToData,
+                       .log_density = LogDensity::kDivergence};
   const BatchResult flow = Run(spec, rows);
   spec.plan = Fixed(Method::kRk4, 64);
   const BatchResult fixed = Run(spec, rows);
@@ -126,10 +126,10 @@ TEST_P(LogDensityTest, RefusesWhatIsTooLargeOrHasNone) {
   ModelSpec large = fixture::FlowSpec();
   large.input.shape = {65};
   large.field = {{LinearLayer{.in = 65, .out = 65}}};
-  Job spec = {.model = fixture::RandomModel(large, 1),
-              .plan = Fixed(Method::kEuler, 1),
-              .entry = Entry::kState,
-              .log_density = LogDensity::kDivergence};
+  PlannedSolve spec = {.model = fixture::RandomModel(large, 1),
+                       .plan = Fixed(Method::kEuler, 1),
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kDivergence};
   EXPECT_EQ(runtime_->StartRun(SpecOf(spec), 1).status().code(), absl::StatusCode::kUnimplemented);
   spec.model = fixture::RandomModel(fixture::ImageSpec(), 1);
   EXPECT_EQ(runtime_->StartRun(SpecOf(spec), 1).status().code(),

@@ -18,10 +18,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 class ReadableEngineTest : public EngineTest {
  protected:
-  Job FlowSpec(Tier tier = Tier::kDouble) const {
+  PlannedSolve FlowSpec(Tier tier = Tier::kDouble) const {
     return {.model = flow_, .plan = Dopri5(1e-9), .tier = tier, .entry = Entry::kState};
   }
-  Job LinearSpec() const {
+  PlannedSolve LinearSpec() const {
     return {.model = linear_, .plan = Dopri5(1e-10), .tier = Tier::kDouble, .entry = Entry::kState};
   }
 
@@ -37,7 +37,7 @@ TEST_P(ReadableEngineTest, SolvesALinearFieldBothWays) {
   const HostTensor rows = NormalRows(5, {2}, 3);
   for (const Direction direction :
        {Direction::kForward, Direction::kNoiseToData, Direction::kDataToNoise}) {
-    Job spec = LinearSpec();
+    PlannedSolve spec = LinearSpec();
     spec.direction = direction;
     const BatchResult result = Run(spec, rows);
     for (int64_t row = 0; row < 5; ++row) {
@@ -54,7 +54,7 @@ TEST_P(ReadableEngineTest, SolvesALinearFieldBothWays) {
 // The field depends on depth: only the reflected clock leads back.
 TEST_P(ReadableEngineTest, SolvingAgainstTheFieldLeadsBack) {
   const HostTensor rows = NormalRows(4, {2}, 4);
-  Job spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.direction = Direction::kDataToNoise;
   const HostTensor there = Run(spec, rows).state;
   spec.direction = Direction::kNoiseToData;
@@ -64,7 +64,7 @@ TEST_P(ReadableEngineTest, SolvingAgainstTheFieldLeadsBack) {
 
 TEST_P(ReadableEngineTest, ASpanIsPartOfTheSolversOwnClock) {
   const HostTensor rows = NormalRows(3, {2}, 5);
-  Job spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.direction = Direction::kNoiseToData;
   const HostTensor whole = Run(spec, rows).state;
   spec.span = {0.0, 0.375};
@@ -76,7 +76,7 @@ TEST_P(ReadableEngineTest, ASpanIsPartOfTheSolversOwnClock) {
 
 TEST_P(ReadableEngineTest, SavesStatesAtDepths) {
   const HostTensor rows = NormalRows(2, {2}, 6);
-  Job spec = LinearSpec();
+  PlannedSolve spec = LinearSpec();
   spec.save_at = {0.0, 0.3, 0.75, 1.0};
   const BatchResult result = Run(spec, rows);
   EXPECT_EQ(result.saved.shape, (Shape{2, 4, 2}));
@@ -94,7 +94,7 @@ TEST_P(ReadableEngineTest, SavesStatesAtDepths) {
 TEST_P(ReadableEngineTest, RowsFailAlone) {
   HostTensor rows = NormalRows(3, {2}, 7);
   rows.as<double>()[2] = kNaN;  // row 1
-  Job spec = LinearSpec();
+  PlannedSolve spec = LinearSpec();
   spec.log_density = LogDensity::kDivergence;
   spec.save_at = {0.5};
   for (const StepPlan& plan : {StepPlan(Fixed(Method::kRk4, 4)), StepPlan(Dopri5(1e-6))}) {
@@ -121,7 +121,7 @@ TEST_P(ReadableEngineTest, CountsWhatARowCost) {
   const int64_t f = flow_->field_macs(), g = correction_->macs();
   EXPECT_EQ(f, 3 * 30 + 30 * 31 + 31 * 2);
   const HostTensor rows = NormalRows(5, {2}, 9);
-  Job spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.plan = Fixed(Method::kRk4, 3);
   BatchResult result = Run(spec, rows);
   EXPECT_THAT(result.nfe, Each(12));
@@ -149,7 +149,7 @@ TEST_P(ReadableEngineTest, CountsWhatARowCost) {
 
 TEST_P(ReadableEngineTest, PiecesChangeNothingAndCancellationClearsTheRun) {
   const HostTensor rows = NormalRows(7, {2}, 10);
-  Job spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.save_at = {0.4};
   const BatchResult whole = Run(spec, rows);
   const Segment segment{.rows = 7, .data = View(rows), .control = ControlOf(spec)};
@@ -201,7 +201,7 @@ TEST_P(ReadableEngineTest, PreprocessesInDouble) {
 }
 
 TEST_P(ReadableEngineTest, NoiseIsAFunctionOfSeedAndRow) {
-  Job spec = FlowSpec(Tier::kExact);
+  PlannedSolve spec = FlowSpec(Tier::kExact);
   spec.entry = Entry::kNoise;
   spec.plan = Fixed(Method::kHeun, 1);
   spec.save_at = {0.0};
@@ -230,7 +230,7 @@ TEST_P(ReadableEngineTest, NoiseIsAFunctionOfSeedAndRow) {
 
 TEST_P(ReadableEngineTest, RefusesBeforeAnyWork) {
   const HostTensor rows = NormalRows(2, {2}, 12);
-  const auto refused = [&](const Job& spec, absl::StatusCode code, const char* message,
+  const auto refused = [&](const PlannedSolve& spec, absl::StatusCode code, const char* message,
                            const HostTensor& data) {
     const absl::Status status = TryRun(spec, data).status();
     EXPECT_EQ(status.code(), code) << message;
@@ -239,32 +239,34 @@ TEST_P(ReadableEngineTest, RefusesBeforeAnyWork) {
   const auto invalid = absl::StatusCode::kInvalidArgument;
   const auto unimplemented = absl::StatusCode::kUnimplemented;
   const auto with = [&](const auto& change) {
-    Job spec = FlowSpec();
+    PlannedSolve spec = FlowSpec();
     change(spec);
     return spec;
   };
-  refused(with([](Job& s) { s.tier = Tier::kFast; }), unimplemented, "tier fast", rows);
-  refused(with([](Job& s) { s.plan = Fixed(Method::kRk4, 0); }), invalid, "step", rows);
-  refused(with([](Job& s) { s.plan = AdaptivePlan{.method = {.method = Method::kRk4}}; }), invalid,
-          "rk4", rows);
-  refused(with([](Job& s) { s.plan = Hypersolved(Method::kHeun, 1); }), invalid,
+  refused(with([](PlannedSolve& s) { s.tier = Tier::kFast; }), unimplemented, "tier fast", rows);
+  refused(with([](PlannedSolve& s) { s.plan = Fixed(Method::kRk4, 0); }), invalid, "step", rows);
+  refused(with([](PlannedSolve& s) { s.plan = AdaptivePlan{.method = {.method = Method::kRk4}}; }),
+          invalid, "rk4", rows);
+  refused(with([](PlannedSolve& s) { s.plan = Hypersolved(Method::kHeun, 1); }), invalid,
           "without a correction", rows);
-  refused(with([&](Job& s) { s.correction = correction_; }), invalid, "another plan", rows);
-  refused(with([&](Job& s) {
+  refused(with([&](PlannedSolve& s) { s.correction = correction_; }), invalid, "another plan",
+          rows);
+  refused(with([&](PlannedSolve& s) {
             s.plan = Hypersolved(Method::kEuler, 1);
             s.correction = correction_;
           }),
           invalid, "slope_2", rows);
-  refused(with([](Job& s) { s.span = {1.0, 0.0}; }), invalid, "span", rows);
-  refused(with([](Job& s) { s.save_at = {0.5, 0.4}; }), invalid, "save_at", rows);
-  refused(with([](Job& s) { s.want_outputs = true; }), invalid, "outputs", rows);
-  refused(with([](Job& s) { s.log_density = LogDensity::kStepMap; }), invalid, "fixed plan", rows);
+  refused(with([](PlannedSolve& s) { s.span = {1.0, 0.0}; }), invalid, "span", rows);
+  refused(with([](PlannedSolve& s) { s.save_at = {0.5, 0.4}; }), invalid, "save_at", rows);
+  refused(with([](PlannedSolve& s) { s.want_outputs = true; }), invalid, "outputs", rows);
+  refused(with([](PlannedSolve& s) { s.log_density = LogDensity::kStepMap; }), invalid,
+          "fixed plan", rows);
   refused(FlowSpec(), invalid, "shape wanted [2, 2], found [2, 3]", NormalRows(2, {3}, 1));
   refused(FlowSpec(), invalid, "I64", HostTensor::Zeros(Dtype::kI64, {2, 2}));
   refused(FlowSpec(), invalid, "0 rows", HostTensor::Zeros(Dtype::kF32, {0, 2}));
-  Job images = {.model = fixture::RandomModel(fixture::ImageSpec(), 1),
-                .plan = Fixed(Method::kEuler, 1),
-                .entry = Entry::kNoise};
+  PlannedSolve images = {.model = fixture::RandomModel(fixture::ImageSpec(), 1),
+                         .plan = Fixed(Method::kEuler, 1),
+                         .entry = Entry::kNoise};
   EXPECT_EQ(runtime_->StartRun(SpecOf(images), 1).status().code(), invalid);
   images.entry = Entry::kInput;
   images.direction = Direction::kDataToNoise;
@@ -276,7 +278,7 @@ TEST_P(ReadableEngineTest, RefusesBeforeAnyWork) {
 TEST_P(ReadableEngineTest, RunsOnManyThreadsShareARuntimeAndAModel) {
   const HostTensor rows = NormalRows(64, {2}, 13);
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 5);  // nothing converted yet
-  Job spec = FlowSpec(Tier::kExact);
+  PlannedSolve spec = FlowSpec(Tier::kExact);
   spec.plan = Dopri5(1e-5);
   spec.model = model;
   std::vector<BatchResult> results(4);

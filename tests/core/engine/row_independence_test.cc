@@ -32,9 +32,9 @@ class RowIndependenceTest : public EngineTest {
                         result.macs[i]);
   }
 
-  void ExpectIndependent(const Job& spec, const Shape& shape) {
+  void ExpectIndependent(const PlannedSolve& spec, const Shape& shape) {
     for (const Tier tier : {Tier::kExact, Tier::kDouble}) {
-      Job with_tier = spec;
+      PlannedSolve with_tier = spec;
       with_tier.tier = tier;
       const HostTensor easy = NormalRows(3, shape, 1, 0.5), hard = NormalRows(64, shape, 2, 2.0);
       for (const int64_t row : {0, 2}) {
@@ -60,7 +60,7 @@ class RowIndependenceTest : public EngineTest {
 
   // On CUDA other sizes are other buckets. `wanted`: the row at place 0. Unit: the row's largest
   // number.
-  static void ExpectRounding(const Job& spec, const HostTensor& state, int64_t place,
+  static void ExpectRounding(const PlannedSolve& spec, const HostTensor& state, int64_t place,
                              const HostTensor& wanted) {
     const int64_t elements = state.elements() / state.shape[0];
     double largest = 0, difference = 0;
@@ -78,7 +78,7 @@ class RowIndependenceTest : public EngineTest {
   }
 
   // What docs/NUMERICS.md states, in the test's report.
-  static void RecordLargest(const Job& spec, double difference) {
+  static void RecordLargest(const PlannedSolve& spec, double difference) {
     static std::map<std::string, double> seen;
     const std::string name =
         absl::StrCat(std::holds_alternative<AdaptivePlan>(spec.plan) ? "adaptive" : "fixed", "_",
@@ -90,7 +90,7 @@ class RowIndependenceTest : public EngineTest {
 
 TEST_P(RowIndependenceTest, OfFlows) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
-  Job spec = {.model = model, .plan = Fixed(Method::kRk4, 2), .entry = Entry::kState};
+  PlannedSolve spec = {.model = model, .plan = Fixed(Method::kRk4, 2), .entry = Entry::kState};
   ExpectIndependent(spec, {2});
   spec.plan = Dopri5(1e-6);
   spec.save_at = {0.3, 0.9};
@@ -101,11 +101,12 @@ TEST_P(RowIndependenceTest, OfFlows) {
 
 TEST_P(RowIndependenceTest, OfHypersolvedFlowsAndTheirDensities) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
-  Job spec = {.model = model,
-              .correction = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 2),
-              .plan = Hypersolved(Method::kHeun, 2),
-              .entry = Entry::kState,
-              .direction = Direction::kNoiseToData};
+  PlannedSolve spec = {
+      .model = model,
+      .correction = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 2),
+      .plan = Hypersolved(Method::kHeun, 2),
+      .entry = Entry::kState,
+      .direction = Direction::kNoiseToData};
   ExpectIndependent(spec, {2});
   spec.log_density = LogDensity::kStepMap;
   ExpectIndependent(spec, {2});
@@ -132,10 +133,10 @@ TEST_P(RowIndependenceTest, OfEveryLayer) {
 
 TEST_P(RowIndependenceTest, OfImages) {
   const auto model = fixture::RandomModel(fixture::ImageSpec(), 1);
-  Job spec = {.model = model,
-              .plan = Fixed(Method::kEuler, 2),
-              .entry = Entry::kState,
-              .want_outputs = true};
+  PlannedSolve spec = {.model = model,
+                       .plan = Fixed(Method::kEuler, 2),
+                       .entry = Entry::kState,
+                       .want_outputs = true};
   ExpectIndependent(spec, {8, 12, 12});
   spec.plan = Dopri5(1e-3);
   ExpectIndependent(spec, {8, 12, 12});

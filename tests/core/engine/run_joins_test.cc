@@ -44,8 +44,9 @@ class RunJoinsTest : public EngineTest {
     return std::move(runtime_->StartRun(spec, kBucketRows).value().run);
   }
 
-  Family MakeFamily(const Job& job, const Shape& row, const std::vector<StepControl>& controls) {
-    Family family{.spec = SpecOf(job)};
+  Family MakeFamily(const PlannedSolve& solve, const Shape& row,
+                    const std::vector<StepControl>& controls) {
+    Family family{.spec = SpecOf(solve)};
     for (size_t i = 0; i < 3 * controls.size(); ++i) {
       const int64_t rows = 1 + static_cast<int64_t>(i) % kSegmentRowsMax;
       family.data.push_back(NormalRows(rows, row, i, i % 5 == 4 ? 20.0 : 1.0));
@@ -56,7 +57,7 @@ class RunJoinsTest : public EngineTest {
     }
     for (size_t i = 0; i < family.segments.size(); ++i) {
       Segment& segment = family.segments[i];
-      if (job.entry != Entry::kNoise) segment.data = View(family.data[i]);
+      if (solve.entry != Entry::kNoise) segment.data = View(family.data[i]);
       const auto run = Start(family.spec);
       EXPECT_TRUE(run->Admit(segment).ok());
       EXPECT_TRUE(run->Advance(1'000'000, nullptr).value());
@@ -118,50 +119,50 @@ class RunJoinsTest : public EngineTest {
 };
 
 TEST_P(RunJoinsTest, FixedStepsThatSaveStates) {
-  const Job job{.model = flow_,
-                .plan = Fixed(Method::kRk4, 1),
-                .entry = Entry::kState,
-                .save_at = {0.0, 0.3, 0.5, 1.0}};
-  ExpectAsAlone(MakeFamily(job, {2}, steps_), compositions(2000));
+  const PlannedSolve solve{.model = flow_,
+                           .plan = Fixed(Method::kRk4, 1),
+                           .entry = Entry::kState,
+                           .save_at = {0.0, 0.3, 0.5, 1.0}};
+  ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(2000));
 }
 
 TEST_P(RunJoinsTest, CorrectedStepsWithTheDensityOfTheirMap) {
-  const Job job{.model = flow_,
-                .correction = correction_,
-                .plan = Hypersolved(Method::kHeun, 1),
-                .entry = Entry::kState,
-                .direction = Direction::kNoiseToData,
-                .log_density = LogDensity::kStepMap};
-  ExpectAsAlone(MakeFamily(job, {2}, steps_), compositions(2000));
+  const PlannedSolve solve{.model = flow_,
+                           .correction = correction_,
+                           .plan = Hypersolved(Method::kHeun, 1),
+                           .entry = Entry::kState,
+                           .direction = Direction::kNoiseToData,
+                           .log_density = LogDensity::kStepMap};
+  ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(2000));
 }
 
 TEST_P(RunJoinsTest, NoiseOfAnySeed) {
-  const Job job{.model = flow_,
-                .plan = Fixed(Method::kMidpoint, 1),
-                .entry = Entry::kNoise,
-                .direction = Direction::kNoiseToData,
-                .log_density = LogDensity::kDivergence};
-  ExpectAsAlone(MakeFamily(job, {2}, steps_), compositions(2000));
+  const PlannedSolve solve{.model = flow_,
+                           .plan = Fixed(Method::kMidpoint, 1),
+                           .entry = Entry::kNoise,
+                           .direction = Direction::kNoiseToData,
+                           .log_density = LogDensity::kDivergence};
+  ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(2000));
 }
 
 TEST_P(RunJoinsTest, TolerancesOfTheirOwn) {
-  const Job job{.model = flow_,
-                .plan = Dopri5(1e-5),
-                .tier = Tier::kDouble,
-                .entry = Entry::kState,
-                .save_at = {0.4},
-                .log_density = LogDensity::kDivergence};
-  ExpectAsAlone(MakeFamily(job, {2}, tolerances_), compositions(2000));
+  const PlannedSolve solve{.model = flow_,
+                           .plan = Dopri5(1e-5),
+                           .tier = Tier::kDouble,
+                           .entry = Entry::kState,
+                           .save_at = {0.4},
+                           .log_density = LogDensity::kDivergence};
+  ExpectAsAlone(MakeFamily(solve, {2}, tolerances_), compositions(2000));
 }
 
 TEST_P(RunJoinsTest, Images) {
-  Job job{.model = fixture::RandomModel(fixture::ImageSpec(), 1),
-          .plan = Fixed(Method::kEuler, 1),
-          .entry = Entry::kState,
-          .want_outputs = true};
-  ExpectAsAlone(MakeFamily(job, {8, 12, 12}, steps_), compositions(1000));
-  job.plan = Dopri5(1e-3);
-  ExpectAsAlone(MakeFamily(job, {8, 12, 12}, tolerances_), compositions(1000));
+  PlannedSolve solve{.model = fixture::RandomModel(fixture::ImageSpec(), 1),
+                     .plan = Fixed(Method::kEuler, 1),
+                     .entry = Entry::kState,
+                     .want_outputs = true};
+  ExpectAsAlone(MakeFamily(solve, {8, 12, 12}, steps_), compositions(1000));
+  solve.plan = Dopri5(1e-3);
+  ExpectAsAlone(MakeFamily(solve, {8, 12, 12}, tolerances_), compositions(1000));
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RunJoinsTest, testing::ValuesIn(DeviceNames()), DeviceTestName);

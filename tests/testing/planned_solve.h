@@ -22,7 +22,7 @@ inline AdaptivePlan Dopri5(double tolerance) {
   return {.method = {.method = Method::kDopri5}, .rtol = tolerance, .atol = tolerance};
 }
 
-struct Job {
+struct PlannedSolve {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;
   StepPlan plan;
@@ -36,27 +36,29 @@ struct Job {
   LogDensity log_density = LogDensity::kNone;
 };
 
-inline BatchSpec SpecOf(const Job& job, Dtype dtype = Dtype::kF64) {
-  BatchSpec spec{.model = job.model,
-                 .correction = job.correction,
-                 .tier = job.tier,
-                 .entry = job.entry,
-                 .dtype = job.entry == Entry::kNoise ? Dtype::kF32 : dtype,
-                 .direction = job.direction,
-                 .span = job.span,
-                 .save_at = job.save_at,
-                 .want_outputs = job.want_outputs,
-                 .log_density = job.log_density};
-  SetPlan(job.plan, spec);
+inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
+  BatchSpec spec{.model = solve.model,
+                 .correction = solve.correction,
+                 .tier = solve.tier,
+                 .entry = solve.entry,
+                 .dtype = solve.entry == Entry::kNoise ? Dtype::kF32 : dtype,
+                 .direction = solve.direction,
+                 .span = solve.span,
+                 .save_at = solve.save_at,
+                 .want_outputs = solve.want_outputs,
+                 .log_density = solve.log_density};
+  SetPlan(solve.plan, spec);
   return spec;
 }
 
-inline StepControl ControlOf(const Job& job) { return ControlOf(job.plan, job.max_steps); }
+inline StepControl ControlOf(const PlannedSolve& solve) {
+  return ControlOf(solve.plan, solve.max_steps);
+}
 
-inline absl::StatusOr<BatchResult> SolveJob(DeviceRuntime& runtime, const Job& job,
-                                            const TensorView& rows) {
-  return SolveAlone(runtime, SpecOf(job, rows.dtype), job.plan,
-                    {.rows = rows.shape.at(0), .data = rows, .control = ControlOf(job)});
+inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSolve& solve,
+                                         const TensorView& rows) {
+  return SolveAlone(runtime, SpecOf(solve, rows.dtype), solve.plan,
+                    {.rows = rows.shape.at(0), .data = rows, .control = ControlOf(solve)});
 }
 
 }  // namespace hyperserve
