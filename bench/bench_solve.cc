@@ -15,7 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

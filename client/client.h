@@ -22,21 +22,12 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "client/deadline.h"
 #include "client/retry.h"
 #include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
-
-// When a call must have ended, retries and waiting included. There is no call without one.
-struct Deadline {
-  std::chrono::system_clock::time_point at;
-
-  static Deadline In(std::chrono::nanoseconds time) {
-    return {std::chrono::system_clock::now() +
-            std::chrono::duration_cast<std::chrono::system_clock::duration>(time)};
-  }
-};
 
 struct ClientOptions {
   std::string address = "127.0.0.1:8500";

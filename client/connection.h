@@ -9,7 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/client.h"
+#include "client/deadline.h"
+#include "client/retry.h"
 
 namespace hyperserve {
 

@@ -1,16 +1,17 @@
-"""Who may include whom, and who may know LibTorch."""
+"""Who may include whom, who may know LibTorch; no cycles of modules; nothing through somebody else's header."""
 
 import re
 
+import cpp_names
 import source_tree
 
 MODEL = ["core/model/spec", "core/model/net", "core/model/repository"]
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine"]
+TRAINING = ["training/data", "training/fit", "training/measure"]
 SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
 
-# Folder: what its files may include of ours, beside their own folder. The longest matching row counts. A row for a
-# file's stem (core/model/spec/spec_json) covers that file alone.
+# Folder: what its files may include of ours, beside their own folder. The longest matching row counts.
 MAY_INCLUDE = {
     "core/base": [],
     "core/plan": ["core/base"],
@@ -33,9 +34,12 @@ MAY_INCLUDE = {
     "programs": ["core/base"],
     "server": ["proto", "programs", *CORE, *SERVER],
     "client": ["proto", "programs", "core/base", "core/plan", "core/io"],
-    "training": ["proto", "programs", "client", *CORE],
-    "bench": ["proto", "programs", "client", "server", "training", "tests", *CORE, *SERVER],
-    "tests": ["proto", "programs", "client", "server", "training", *CORE, *SERVER],
+    "training/data": ["proto", "programs", *CORE],
+    "training/measure": ["programs", *CORE, "training/data"],
+    "training/fit": ["programs", *CORE, "training/data", "training/measure"],
+    "training": ["programs", *CORE, *TRAINING],
+    "bench": ["proto", "programs", "client", "server", "training", *TRAINING, "tests", *CORE, *SERVER],
+    "tests": ["proto", "programs", "client", "server", "training", *TRAINING, *CORE, *SERVER],
     "deploy": [],
     "proto": [],
 }
@@ -66,6 +70,11 @@ def folder_of(path):
     return None
 
 
+def may_include(file, header):
+    own, other = folder_of(file), folder_of(header)
+    return own == other or other in MAY_INCLUDE.get(own, []) or (other == "proto" and PROTO_TOO.fullmatch(file))
+
+
 def reached(file, includes, seen):
     """All headers that `file` includes, ours followed."""
     for header in includes.get(file, []):
@@ -75,8 +84,7 @@ def reached(file, includes, seen):
     return seen
 
 
-def check(tree):
-    texts = {f: tree.text(f) for f in tree.cpp()}
+def check_table(texts):
     includes = {f: ANY.findall(text) for f, text in texts.items()}
     for file, text in texts.items():
         own = folder_of(file)
@@ -84,10 +92,7 @@ def check(tree):
             yield f"{file}: its folder has no row in the table of tools/check_includes.py"
             continue
         for header in OURS.findall(text):
-            other = folder_of(header)
-            if other == "proto" and PROTO_TOO.fullmatch(file):
-                continue
-            if other != own and other not in MAY_INCLUDE[own]:
+            if not may_include(file, header):
                 yield f"{file}: {own} may not include {header}"
         everything = reached(file, includes, set())
         if file.startswith(WITHOUT_TORCH) and any(TORCH.match(header) for header in everything):
@@ -100,5 +105,83 @@ def check(tree):
             yield f"{file}: {line} is not from the root"
 
 
+def stem(file):
+    return file.rsplit(".", 1)[0]
+
+
+def check_cycles(texts):
+    """A module is a header and the source of its stem; it has an arrow to each module whose header one of them includes."""
+    arrows = {}
+    for file, text in texts.items():
+        others = {stem(header) for header in OURS.findall(text)} - {stem(file)}
+        arrows.setdefault(stem(file), set()).update(others)
+    path, done = [], set()
+
+    def visit(module):
+        path.append(module)
+        for other in sorted(arrows.get(module, ())):
+            if other in path:
+                yield "a cycle of modules: " + " -> ".join([*path[path.index(other):], other])
+            elif other not in done:
+                yield from visit(other)
+        done.add(path.pop())
+
+    for module in sorted(arrows):
+        if module not in done:
+            yield from visit(module)
+
+
+def homes_of_names(tree, texts):
+    """Name: the headers that declare it."""
+    homes = {}
+    for header, text in texts.items():
+        if header.endswith((".h", ".cuh")):
+            for name in cpp_names.declared_by_header(text):
+                homes.setdefault(name, set()).add(header)
+    for proto in tree.files:
+        if proto.endswith(".proto"):
+            generated = stem(proto.removeprefix("proto/"))
+            for name in cpp_names.declared_by_proto(tree.text(proto)):
+                homes.setdefault(name, set()).update({f"{generated}.pb.h", f"{generated}.grpc.pb.h"})
+    return homes
+
+
+def missing_includes(tree, texts):
+    """(file, headers of which one would do, names) where a name comes in through somebody else's header. A source may
+    rely on its own header. Those that the table allows, where it allows any."""
+    homes = homes_of_names(tree, texts)
+    for file, text in texts.items():
+        own = texts.get(stem(file) + ".h", "") if not file.endswith(".h") else ""
+        included = {file, *ANY.findall(text), *ANY.findall(own)}
+        known = cpp_names.declared_within(text) | cpp_names.announced(text) | cpp_names.declared_within(own)
+        missing = {}
+        for name in cpp_names.used(text) - known:
+            headers = homes.get(name, set())
+            if headers and not headers & included:
+                missing.setdefault(tuple(sorted(headers, key=len)), []).append(name)
+        for headers, names in sorted(missing.items()):
+            headers = [header for header in headers if not header.endswith(".grpc.pb.h")]
+            yield file, [header for header in headers if may_include(file, header)] or headers, sorted(names)
+
+
+def check(tree):
+    texts = {f: tree.text(f) for f in tree.cpp()}
+    yield from check_table(texts)
+    yield from check_cycles(texts)
+    for file, headers, names in missing_includes(tree, texts):
+        yield f"{file}: uses {', '.join(names)}: include {' or '.join(headers)}"
+
+
+def mend(tree):
+    """adds the includes that are missing, where only one would do and is allowed; `make format` sorts them"""
+    texts = {f: tree.text(f) for f in tree.cpp()}
+    for file, headers, _ in missing_includes(tree, texts):
+        if len(headers) == 1 and may_include(file, headers[0]):
+            path = tree.root / file
+            text = path.read_text()
+            last = [*ANY.finditer(text)][-1]
+            path.write_text(f'{text[:last.end()]}\n#include "{headers[0]}"{text[last.end():]}')
+
+
 if __name__ == "__main__":
-    source_tree.main(check, __doc__)
+    source_tree.main(check, __doc__, mend)

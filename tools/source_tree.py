@@ -2,10 +2,25 @@
 
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 
 CPP = (".h", ".cc", ".cu", ".cuh")
+
+# What is not code: comments and literals; preprocessor lines with their continuations.
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.S | re.M)
+
+
+def blank(match):
+    """As many lines as before, and nothing else."""
+    return "\n" * match.group().count("\n")
+
+
+def code(text):
+    """C++ without comments, literals and preprocessor lines, line by line in the same place."""
+    return PREPROCESSOR.sub(blank, NOISE.sub(blank, text))
 
 
 class SourceTree:
@@ -28,11 +43,16 @@ class SourceTree:
             return None
 
 
-def main(check, documentation):
-    """Prints what check(tree) finds, one problem a line; exits 1 if it found any."""
+def main(check, documentation, mend=None):
+    """Prints what check(tree) finds, one problem a line; exits 1 if it found any. With --mend, mend(tree) comes first."""
     parser = argparse.ArgumentParser(description=documentation)
     parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parent.parent)
-    problems = list(check(SourceTree(parser.parse_args().root)))
+    if mend:
+        parser.add_argument("--mend", action="store_true", help=mend.__doc__)
+    arguments = parser.parse_args()
+    if mend and arguments.mend:
+        mend(SourceTree(arguments.root))
+    problems = list(check(SourceTree(arguments.root)))
     for problem in problems:
         print(problem)
     print(f"{len(problems)} problems")

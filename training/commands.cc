@@ -2,30 +2,46 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device.h"
+#include "core/engine/engine.h"
 #include "core/io/file.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "programs/progress.h"
+#include "programs/stop.h"
+#include "training/data/dataset.h"
+#include "training/data/recipe.h"
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
 #include "training/measure/picture.h"
-#include "training/progress.h"
 
 namespace hyperserve {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
 struct Run {
   Recipe recipe;
   std::string model_folder;
   at::Device device = at::kCPU;
   std::unique_ptr<Engine> engine;
-  Progress clock{"", 0};  // how long the command has taken
+  const Clock::time_point begun = Clock::now();
+
+  std::string TimeText() const {
+    return DurationText(std::chrono::duration<double>(Clock::now() - begun).count());
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
@@ -193,7 +209,7 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
-  const double trained = run->clock.seconds();
+  const std::string trained = run->TimeText();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
                       CalibrateModel(run->recipe, *run->engine, model, options.data));
@@ -202,8 +218,8 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
-               DurationText(trained), DurationText(run->clock.seconds()), calibration.device,
-               calibration.default_plan, run->model_folder);
+               trained, run->TimeText(), calibration.device, calibration.default_plan,
+               run->model_folder);
   return absl::OkStatus();
 }
 
@@ -230,7 +246,7 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
                run->recipe.name(), PrintMethod(fitted.spec.method));
   for (const int steps : fitted.spec.steps) absl::PrintF(" %d", steps);
   absl::PrintF("; best of iteration %s, all in %s, on %s\n%s/%d\n",
-               fitted.spec.provenance.at("best_iteration"), DurationText(run->clock.seconds()),
+               fitted.spec.provenance.at("best_iteration"), run->TimeText(),
                fitted.calibration.device, folder, generation);
   return absl::OkStatus();
 }
@@ -252,7 +268,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
-               calibration.reference, calibration.default_plan, DurationText(run->clock.seconds()),
+               calibration.reference, calibration.default_plan, run->TimeText(),
                calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);

@@ -6,16 +6,22 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/client.h"
 #include "client/command/commands.h"
+#include "client/frame/command.h"
 #include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
 #include "client/frame/output.h"
-#include "client/frame/progress.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
 #include "client/frame/solve_ledger.h"
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {

@@ -2,7 +2,9 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
+#include "client/frame/command.h"
 #include "client/frame/flags.h"
 #include "client/frame/json_writer.h"
 #include "client/frame/output.h"

@@ -7,7 +7,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/client.h"
 #include "client/command/commands.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
 #include "client/frame/flags.h"
 #include "client/frame/json_writer.h"
 #include "client/frame/output.h"
@@ -15,6 +18,7 @@
 #include "client/frame/table.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {

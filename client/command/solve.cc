@@ -5,10 +5,13 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
 #include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
 #include "client/frame/output.h"
-#include "client/frame/progress.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
 #include "client/frame/solve_ledger.h"
@@ -16,6 +19,10 @@
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {

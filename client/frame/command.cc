@@ -8,12 +8,11 @@
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
-#include "absl/strings/cord.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "client/frame/failure.h"
 #include "client/frame/flags.h"
 #include "client/frame/output.h"
 #include "core/base/status.h"
@@ -22,15 +21,11 @@
 namespace hyperserve {
 namespace {
 
-constexpr char kUsagePayload[] = "hyperserve/usage";
-constexpr char kWayOutPayload[] = "hyperserve/way_out";  // in place of what the code suggests
 constexpr std::string_view kCommonFlags = "address timeout format";
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // Names of all options that the command takes.
 std::vector<std::string> FlagsOf(const Command& command) {
-  return absl::StrSplit(absl::StrCat(View(command.flags), " ", View(kCommonFlags)), ' ',
+  return absl::StrSplit(absl::StrCat(Absl(command.flags), " ", Absl(kCommonFlags)), ' ',
                         absl::SkipEmpty());
 }
 
@@ -41,9 +36,9 @@ bool Takes(const Command& command, std::string_view flag) {
 // The flag that `name` sets for this command, with `no` taken off a negated bool; null: none.
 absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, bool& negated) {
   negated = false;
-  if (Takes(command, name)) return absl::FindCommandLineFlag(View(name));
+  if (Takes(command, name)) return absl::FindCommandLineFlag(Absl(name));
   if (name.starts_with("no") && Takes(command, name.substr(2))) {
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name.substr(2)));
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(Absl(name.substr(2)));
     if (flag != nullptr && flag->IsOfType<bool>()) {
       negated = true;
       return flag;
@@ -62,39 +57,11 @@ std::string_view KindOf(const absl::CommandLineFlag& flag) {
 }
 
 std::string FlagLine(std::string_view name) {
-  const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(View(name));
+  const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(Absl(name));
   if (flag == nullptr) return "";
   const std::string value = flag->DefaultValue();
-  return absl::StrFormat("  --%-18s %s (default: %s)\n", View(name), flag->Help(),
+  return absl::StrFormat("  --%-18s %s (default: %s)\n", Absl(name), flag->Help(),
                          value.empty() ? "none" : value);
-}
-
-std::string_view WhatToDo(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-      return "correct the request; it would fail on every server";
-    case absl::StatusCode::kNotFound:
-      return "see what is there with `hyperserve-client models`";
-    case absl::StatusCode::kFailedPrecondition:
-      return "the message says what does not fit: choose another plan, correction or repository";
-    case absl::StatusCode::kAborted:
-      return "another generation became active meanwhile: make the candidate anew from it, or "
-             "publish without --parent_generation";
-    case absl::StatusCode::kResourceExhausted:
-      return "the daemon is full: raise --timeout, try again later, send less at a time, or raise "
-             "the daemon's limits";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "raise --timeout, send fewer rows at a time (--batch), or choose a cheaper plan";
-    case absl::StatusCode::kUnavailable:
-      return "check that the daemon runs and --address (publish, rollback: --admin_address) is "
-             "right; if it is draining or loading, try again later";
-    case absl::StatusCode::kUnimplemented:
-      return "this daemon cannot do it; the message says what is missing";
-    case absl::StatusCode::kInternal:
-      return "this is a fault of Hyperserve: look for the request in the daemon's log";
-    default:
-      return "look for the request in the daemon's log";
-  }
 }
 
 int RunWords(std::span<const Command> commands, std::span<const std::string> words) {
@@ -138,25 +105,6 @@ int RunWords(std::span<const Command> commands, std::span<const std::string> wor
 
 }  // namespace
 
-absl::Status UsageError(std::string_view message) {
-  absl::Status status = absl::InvalidArgumentError(View(message));
-  status.SetPayload(kUsagePayload, absl::Cord());
-  return status;
-}
-
-bool IsUsageError(const absl::Status& status) {
-  return status.GetPayload(kUsagePayload).has_value();
-}
-
-absl::Status WithWayOut(absl::Status status, std::string_view way_out) {
-  status.SetPayload(kWayOutPayload, absl::Cord(View(way_out)));
-  return status;
-}
-
-absl::Status FileError(absl::Status status) {
-  return WithWayOut(std::move(status), "correct the file or name another one");
-}
-
 absl::StatusOr<Arguments> ParseArguments(const Command& command,
                                          std::span<const std::string> words) {
   Arguments arguments;
@@ -168,8 +116,8 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
       continue;
     }
     if (word[1] != '-') {
-      return UsageError(absl::StrCat("'", View(word), "': options begin with two dashes, as in --",
-                                     View(word.substr(1)), "; what follows a lone -- is none"));
+      return UsageError(absl::StrCat("'", Absl(word), "': options begin with two dashes, as in --",
+                                     Absl(word.substr(1)), "; what follows a lone -- is none"));
     }
     if (word == "--") {
       flags_ended = true;
@@ -181,28 +129,28 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
     absl::CommandLineFlag* flag = FindFlag(command, name, negated);
     if (flag == nullptr) {
       return UsageError(
-          absl::StrCat("--", View(name), " is not an option of ", View(command.name)));
+          absl::StrCat("--", Absl(name), " is not an option of ", Absl(command.name)));
     }
     std::string value = negated ? "false" : "true";
     if (equals < word.size()) {
-      if (negated) return UsageError(absl::StrCat("--", View(name), " takes no value"));
+      if (negated) return UsageError(absl::StrCat("--", Absl(name), " takes no value"));
       value = word.substr(equals + 1);
     } else if (!flag->IsOfType<bool>()) {
       if (i + 1 == words.size()) {
-        return UsageError(absl::StrCat("--", View(name), " needs a value"));
+        return UsageError(absl::StrCat("--", Absl(name), " needs a value"));
       }
       value = words[++i];
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
       return UsageError(
-          absl::StrCat("--", flag->Name(), "=", value, " is not ", View(KindOf(*flag))));
+          absl::StrCat("--", flag->Name(), "=", value, " is not ", Absl(KindOf(*flag))));
     }
   }
   if (arguments.size() < command.arguments_min || arguments.size() > command.arguments_max) {
     return UsageError(
-        absl::StrCat(View(command.name), " takes ",
-                     command.arguments.empty() ? "no arguments" : View(command.arguments), "; ",
+        absl::StrCat(Absl(command.name), " takes ",
+                     command.arguments.empty() ? "no arguments" : Absl(command.arguments), "; ",
                      arguments.size(), " given"));
   }
   HS_RETURN_IF_ERROR(CheckFlags());
@@ -214,8 +162,8 @@ std::string Usage(std::span<const Command> commands) {
       "hyperserve-client: calls a Hyperserve daemon.\n\n"
       "usage: hyperserve-client COMMAND [ARGUMENTS] [OPTIONS]\n\n";
   for (const Command& command : commands) {
-    absl::StrAppendFormat(&text, "  %-9s %-15s %s\n", View(command.name), View(command.arguments),
-                          View(command.summary));
+    absl::StrAppendFormat(&text, "  %-9s %-15s %s\n", Absl(command.name), Absl(command.arguments),
+                          Absl(command.summary));
   }
   absl::StrAppend(
       &text,
@@ -226,18 +174,11 @@ std::string Usage(std::span<const Command> commands) {
 }
 
 std::string Usage(const Command& command) {
-  std::string text = absl::StrCat("usage: hyperserve-client ", View(command.name),
-                                  command.arguments.empty() ? "" : " ", View(command.arguments),
-                                  " [OPTIONS]\n\n", View(command.summary), "\n\n");
+  std::string text = absl::StrCat("usage: hyperserve-client ", Absl(command.name),
+                                  command.arguments.empty() ? "" : " ", Absl(command.arguments),
+                                  " [OPTIONS]\n\n", Absl(command.summary), "\n\n");
   for (const std::string& flag : FlagsOf(command)) absl::StrAppend(&text, FlagLine(flag));
   return text;
-}
-
-std::string ExplainFailure(const absl::Status& status) {
-  const auto own = status.GetPayload(kWayOutPayload);
-  const std::string way_out = own ? std::string(*own) : std::string(WhatToDo(status.code()));
-  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(),
-                      "\nwhat to do: ", way_out, "\n");
 }
 
 int RunProgram(std::span<const Command> commands, std::span<const std::string> words) {

@@ -1,5 +1,5 @@
 // The frame of hyperserve-client: commands as a table, their options read and checked, failures
-// told in words.
+// told in words (frame/failure.h).
 //
 // Exit codes: 0 done; 1 failed, in words on stderr; 2 wrong usage; 3 done, but some rows (bench:
 // some requests) failed.
@@ -28,17 +28,6 @@ struct Command {
   absl::StatusOr<int64_t> (*run)(const Arguments& arguments) = nullptr;
 };
 
-// A mistake on the command line, to be told with a pointer to the help.
-absl::Status UsageError(std::string_view message);
-bool IsUsageError(const absl::Status& status);
-
-// A failure to be told with a way out of its own, in place of what its code suggests. OK stays OK.
-absl::Status WithWayOut(absl::Status status, std::string_view way_out);
-
-// A failure that lies in a file of the caller's, to be told with a pointer to it, not to the
-// daemon.
-absl::Status FileError(absl::Status status);
-
 // Sets the Abseil flags named in `words` (--name=value, --name value, --name, --noname; `--` ends
 // them) and returns the other words. A usage error for options the command does not take, values
 // that cannot be read or are out of bounds (CheckFlags), and a wrong number of arguments.
@@ -49,11 +38,8 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
 std::string Usage(std::span<const Command> commands);
 std::string Usage(const Command& command);
 
-// "NOT_FOUND: no model 'x' ...\nwhat to do: ...".
-std::string ExplainFailure(const absl::Status& status);
-
 // The whole program after main's arguments have become words. Output that could not be written is a
-// failure (command/output.h).
+// failure (frame/output.h).
 int RunProgram(std::span<const Command> commands, std::span<const std::string> words);
 
 }  // namespace hyperserve

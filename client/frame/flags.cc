@@ -3,7 +3,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
-#include "client/frame/command.h"
+#include "client/frame/failure.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "client/frame/command.h"
+#include "client/frame/failure.h"
 #include "core/io/file.h"
 #include "programs/standard_streams.h"
 

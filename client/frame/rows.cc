@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "client/frame/command.h"
+#include "client/frame/failure.h"
 #include "client/frame/table.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
@@ -26,7 +26,6 @@ namespace {
 
 constexpr int64_t kFileBytesMax = int64_t{4} << 30;
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -93,7 +92,7 @@ absl::StatusOr<HostTensor> ParseCsv(std::string_view text) {
   size_t columns = 0;
   int64_t line_number = 0;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  for (absl::string_view line : absl::StrSplit(View(text), '\n')) {
+  for (absl::string_view line : absl::StrSplit(Absl(text), '\n')) {
     ++line_number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const auto row = ParseLine(line);
@@ -231,9 +230,9 @@ std::string PrintCsv(const std::vector<std::string>& header, const HostTensor& r
 
 absl::StatusOr<std::vector<double>> ParseNumbers(std::string_view flag, std::string_view text) {
   if (text.empty()) return std::vector<double>();
-  const auto numbers = ParseLine(View(text));
+  const auto numbers = ParseLine(Absl(text));
   if (!numbers) {
-    return UsageError(absl::StrCat("--", View(flag), "=", View(text),
+    return UsageError(absl::StrCat("--", Absl(flag), "=", Absl(text),
                                    " is not a list of numbers separated by commas"));
   }
   return *numbers;

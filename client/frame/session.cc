@@ -6,9 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "client/frame/command.h"
+#include "client/deadline.h"
+#include "client/frame/failure.h"
 #include "client/frame/flags.h"
+#include "client/retry.h"
 #include "core/base/status.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
 namespace {
@@ -83,8 +86,7 @@ std::vector<std::string> CoordinateNames(int64_t dimensions) {
 absl::StatusOr<Plan> PlanFromText(std::string_view flag, std::string_view text) {
   absl::StatusOr<Plan> plan = ParsePlan(text);
   if (plan.ok()) return plan;
-  return UsageError(absl::StrCat("--", absl::string_view(flag.data(), flag.size()), ": ",
-                                 plan.status().message()));
+  return UsageError(absl::StrCat("--", Absl(flag), ": ", plan.status().message()));
 }
 
 v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,

@@ -7,8 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/io/tensor.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+
 namespace hyperserve {
 namespace {
 

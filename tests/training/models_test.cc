@@ -15,6 +15,7 @@
 #include "core/io/file.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 namespace {

@@ -26,23 +26,23 @@ def changed(recipe, changes):
 
 
 class Trainer:
-    """Trains corrections of the copy of the repository, beside the daemon and never inside it."""
+    """Trains corrections of STALE in the copy of the repository, beside the daemon and never inside it."""
 
     def __init__(self, programs, recipes, folder, device):
         self.programs, self.recipes, self.device = programs, recipes, device
         self.repository = folder / "models"
-        self.made = folder / "made"
+        self.made = folder / "made"  # what no daemon serves until it is published
         self.stale = self.fresh = None
 
     def train(self, name, seed, changes, *arguments, nice=0):
         """The folder of the new generation, and the trainer's own summary of it."""
         recipe = json.loads((self.recipes / f"{BASE}.json").read_text(encoding="utf-8"))
-        recipe["seed"] = seed
+        recipe["name"], recipe["seed"] = STALE, seed
         recipe["hypersolver"] = changed(changed(recipe["hypersolver"], ONE_STEP), changes)
         path = self.programs.logs / f"recipe-{name}.json"
         path.write_text(json.dumps(recipe, indent=1))
         out = self.programs.run("hyperserve-train", "hypersolver", f"--recipe={path}", f"--models={self.repository}",
-                                f"--out={self.made}", f"--device={self.device}", *arguments, nice=nice)
+                                f"--device={self.device}", *arguments, nice=nice)
         lines = out.strip().splitlines()
         if len(lines) < 2 or not pathlib.Path(lines[-1]).is_dir():
             raise Failure(f"the trainer's last line names no folder of a generation: {out[-500:]}")
@@ -52,16 +52,16 @@ class Trainer:
         """A model whose only correction was trained too short; for the daemon to find at its start."""
         shutil.copytree(self.repository / BASE, self.repository / STALE, ignore=shutil.ignore_patterns("hypersolvers"))
         self.stale, summary = self.train("stale", 1, STALE_CHANGES)
-        self.programs.run("hyperserve-train", "publish", self.stale, f"--model={STALE}",
-                          f"--to_folder={self.repository}")
         return summary
 
     def refresh(self, nice):
-        self.fresh, summary = self.train("fresh", 2, FRESH_CHANGES, "--threads=1", f"--from={self.stale}", nice=nice)
+        self.fresh, summary = self.train("fresh", 2, FRESH_CHANGES, "--threads=1", f"--from={self.stale}",
+                                         f"--out={self.made}", nice=nice)
         return summary
 
     def publish(self, daemon, parent, nice):
         """Through the daemon's gate; ABORTED, and so a Failure, if `parent` is no longer what it serves."""
-        out = self.programs.run("hyperserve-train", "publish", self.fresh, f"--model={STALE}",
-                                f"--to={daemon.addresses['admin_address']}", f"--parent={parent}", nice=nice)
+        out = self.programs.run("hyperserve-client", "publish", self.fresh, f"--model={STALE}",
+                                f"--admin_address={daemon.addresses['admin_address']}",
+                                f"--parent_generation={parent}", nice=nice)
         return out.strip().splitlines()

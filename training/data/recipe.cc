@@ -8,6 +8,7 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec_limits.h"
+#include "hyperserve/v1/model.pb.h"
 #include "training/data/density.h"
 
 namespace hyperserve {
@@ -139,6 +140,23 @@ std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes
 
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
   return ParseModelSpec(PrintProtoJson(recipe.model()));
+}
+
+absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model) {
+  v1::HypersolverSpec proto = recipe.hypersolver().net();
+  if (model.spec().kind == ModelKind::kFlow &&
+      proto.direction() == DirectionName(Direction::kForward)) {
+    return absl::InvalidArgumentError(
+        "hypersolver.net.direction: a flow is solved noise_to_data or data_to_noise");
+  }
+  const auto [fewest, most] =
+      std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
+  const double length = model.spec().span[1] - model.spec().span[0];
+  proto.set_format(1);
+  proto.add_eps(length / *most);
+  proto.add_eps(length / *fewest);
+  proto.set_base_digest(model.base_digest());
+  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
 }
 
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text) {

@@ -5,9 +5,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
-#include "recipe.pb.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 
@@ -23,6 +24,8 @@ std::string RecipeDigest(const Recipe& recipe);
 
 // The embedded specs, through the parsers of core/model; what they print is what is written.
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
+// Of this base: its digest, and eps from the fewest and the most steps of the recipe.
+absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model);
 
 // A plan that must be fixed and classical, or adaptive.
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);

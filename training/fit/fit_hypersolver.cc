@@ -6,10 +6,18 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/tensor_space.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/model/net/net.h"
 #include "core/model/spec/proto_json.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
 #include "training/data/random.h"
+#include "training/data/recipe.pb.h"
 #include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
 #include "training/fit/trajectory.h"
@@ -19,24 +27,6 @@
 
 namespace hyperserve {
 namespace {
-
-// The recipe's net as a spec of this base.
-absl::StatusOr<HypersolverSpec> SpecFor(const Recipe& recipe, const Model& model) {
-  v1::HypersolverSpec proto = recipe.hypersolver().net();
-  if (model.spec().kind == ModelKind::kFlow &&
-      proto.direction() == DirectionName(Direction::kForward)) {
-    return absl::InvalidArgumentError(
-        "hypersolver.net.direction: a flow is solved noise_to_data or data_to_noise");
-  }
-  const auto [fewest, most] =
-      std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
-  const double length = model.spec().span[1] - model.spec().span[0];
-  proto.set_format(1);
-  proto.add_eps(length / *most);
-  proto.add_eps(length / *fewest);
-  proto.set_base_digest(model.base_digest());
-  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
-}
 
 constexpr char kAnother[] =
     "the generation to start from is of another method, direction, inputs or net than the recipe";
@@ -195,15 +185,13 @@ absl::Status Fit::Run(TensorMap initial) {
   HS_ASSIGN_OR_RETURN(Net net, Net::Make(spec_.net, "net", tensors_));
   corrected_.emplace(Space(std::move(net)));
   HS_RETURN_IF_ERROR(KeepIfBest(0));  // a refresh is never worse than what it starts from
-  Progress progress(absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
-                    fit_.optimiser().iterations());
   return Optimise(
-      {.optimiser = fit_.optimiser(),
+      {.what = absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
+       .optimiser = fit_.optimiser(),
        .parameters = Fitted(tensors_),
        .loss = [this](int iteration) { return Loss(iteration); },
        .figures = [this] { return absl::StrFormat("  best error / base %.4f", best_score_); },
-       .after = [this](int iteration) { return Check(iteration); }},
-      progress);
+       .after = [this](int iteration) { return Check(iteration); }});
 }
 
 std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& fit,
@@ -276,7 +264,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   const training::HypersolverFit& fit_recipe = recipe.hypersolver();
   const Model& model = *options.model;
   FittedHypersolver result;
-  HS_ASSIGN_OR_RETURN(result.spec, SpecFor(recipe, model));
+  HS_ASSIGN_OR_RETURN(result.spec, RecipeHypersolverSpec(recipe, model));
   HS_ASSIGN_OR_RETURN(
       const InputSource source,
       InputSource::Make(recipe, model.spec(), result.spec.direction, options.data_folder));

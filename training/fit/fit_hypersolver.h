@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
 #include "training/data/recipe.h"
 
 namespace hyperserve {

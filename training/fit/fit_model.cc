@@ -7,14 +7,21 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/engine.h"
+#include "core/engine/tensor_space.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"
+#include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
+#include "training/data/recipe.pb.h"
 #include "training/fit/loss.h"
 #include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
 #include "training/fit/trajectory.h"
-#include "training/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -186,10 +193,10 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
                                     ? ClassifierLoss(task, recipe, data_folder, start)
                                     : FlowLoss(task, recipe, start);
     if (!loss.ok()) return loss.status();
-    Progress progress(recipe.name(), recipe.fit().optimiser().iterations());
-    HS_RETURN_IF_ERROR(Optimise(
-        {.optimiser = recipe.fit().optimiser(), .parameters = Fitted(task.tensors), .loss = *loss},
-        progress));
+    HS_RETURN_IF_ERROR(Optimise({.what = recipe.name(),
+                                 .optimiser = recipe.fit().optimiser(),
+                                 .parameters = Fitted(task.tensors),
+                                 .loss = *loss}));
     return ModelFiles{.model_json = model_json, .weights = SerializeTensors(task.tensors)};
   });
 }

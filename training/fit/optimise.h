@@ -9,11 +9,16 @@
 
 #include "absl/status/status.h"
 #include "training/data/recipe.h"
-#include "training/progress.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 
+// The rate of an iteration: a linear rise over `warm_up`, then half a cosine from `rate` to
+// `final_rate`, which is that of the last iteration.
+double LearningRate(const training::Optimiser& optimiser, int iteration);
+
 struct Optimisation {
+  std::string what;  // is fitted: how its progress begins
   training::Optimiser optimiser;
   std::vector<at::Tensor> parameters;
   // The loss of iteration 0, 1, ...: one number, differentiable in the parameters.
@@ -24,8 +29,8 @@ struct Optimisation {
   std::function<absl::Status(int iteration)> after = [](int) { return absl::OkStatus(); };
 };
 
-// kCancelled after RequestStop(); kInternal where the loss is no longer finite (looked at now and
-// then: reading it waits for the GPU).
-absl::Status Optimise(const Optimisation& optimisation, Progress& progress);
+// Tells its progress. kCancelled after a request to stop; kInternal where the loss is no longer
+// finite (looked at now and then: reading it waits for the GPU).
+absl::Status Optimise(const Optimisation& optimisation);
 
 }  // namespace hyperserve

@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 #include "training/data/random.h"
 
 namespace hyperserve {

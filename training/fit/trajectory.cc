@@ -2,9 +2,15 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_rows.h"
+#include "core/engine/engine.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/solve_options.h"
 #include "core/ode/solver.h"
+#include "core/ode/space.h"
 #include "core/ode/step.h"
-#include "training/progress.h"
+#include "core/ode/tableau.h"
+#include "core/plan/row_status.h"
+#include "programs/stop.h"
 
 namespace hyperserve {
 namespace {

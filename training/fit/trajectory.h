@@ -11,6 +11,7 @@
 #include "core/engine/tensor_space.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/fit/loss.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/ode/space.h"
+#include "core/ode/tableau.h"
 #include "training/fit/loss.h"
 
 namespace hyperserve {

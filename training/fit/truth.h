@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "core/engine/tensor_space.h"
+#include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/ode/tableau.h"
 #include "training/data/random.h"
 
 namespace hyperserve {

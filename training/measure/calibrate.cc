@@ -2,7 +2,13 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
-#include "training/progress.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "programs/stop.h"
+#include "training/data/dataset.h"
 
 namespace hyperserve {
 

@@ -6,6 +6,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/measure/measure.h"
 

@@ -9,6 +9,11 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 
 namespace hyperserve {
 namespace {

@@ -8,7 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "training/data/dataset.h"
 
 namespace hyperserve {

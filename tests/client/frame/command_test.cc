@@ -6,6 +6,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
+#include "client/frame/failure.h"
 #include "client/frame/flags.h"
 
 namespace hyperserve {

@@ -7,9 +7,14 @@
 #include <mutex>
 
 #include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/json_writer.h"
 #include "client/frame/solve_ledger.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
 namespace {

@@ -11,6 +11,7 @@
 #include "client/frame/rows.h"
 #include "client/frame/table.h"
 #include "core/base/shortest_text.h"
+#include "core/io/tensor.h"
 
 namespace hyperserve {
 namespace {

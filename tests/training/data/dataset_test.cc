@@ -5,9 +5,14 @@
 
 #include <set>
 
+#include "core/engine/engine.h"
 #include "core/io/file.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "training/data/density.h"
+#include "training/data/recipe.h"
 
 namespace hyperserve {
 namespace {

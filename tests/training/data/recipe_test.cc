@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_replace.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 namespace {

@@ -6,12 +6,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/engine/engine.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "training/data/dataset.h"
+#include "training/data/recipe.h"
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
 
 namespace hyperserve {
 namespace {

@@ -7,7 +7,14 @@
 
 #include <cmath>
 
+#include "core/engine/tensor_space.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/tableau.h"
 #include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "training/data/random.h"
+#include "training/fit/loss.h"
 #include "training/fit/trajectory.h"
 
 namespace hyperserve {

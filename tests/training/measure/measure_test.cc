@@ -6,7 +6,14 @@
 
 #include <cmath>
 
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "tests/testing/model_fixture.h"
+#include "training/data/dataset.h"
 #include "training/measure/picture.h"
 
 namespace hyperserve {
