@@ -167,7 +167,7 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(Reader& reader) {
     if (key == "dtype") {
       HS_ASSIGN_OR_RETURN(const std::string name, reader.String());
       const std::optional<Dtype> dtype = DtypeFromName(name);
-      if (!dtype) return reader.Error("a dtype of F32, F64, F16, U8, I64 (found " + name + ")");
+      if (!dtype) return reader.Error("a dtype of " + DtypeNames() + " (found " + name + ")");
       entry.dtype = *dtype;
       return absl::OkStatus();
     }

@@ -6,27 +6,18 @@
 #include <limits>
 #include <optional>
 
+#include "absl/strings/strip.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
 namespace {
 
+constexpr char kPrefix[] = "DTYPE_";  // of the names in the wire's enum
+
 std::optional<Dtype> DtypeFromWire(v1::Dtype dtype) {
-  switch (dtype) {
-    case v1::DTYPE_F32:
-      return Dtype::kF32;
-    case v1::DTYPE_F64:
-      return Dtype::kF64;
-    case v1::DTYPE_F16:
-      return Dtype::kF16;
-    case v1::DTYPE_U8:
-      return Dtype::kU8;
-    case v1::DTYPE_I64:
-      return Dtype::kI64;
-    default:
-      return std::nullopt;
-  }
+  const absl::string_view name = absl::StripPrefix(v1::Dtype_Name(dtype), kPrefix);
+  return DtypeFromName({name.data(), name.size()});
 }
 
 absl::Status CheckDtype(v1::Dtype wire, const RowsRule& rule) {
@@ -61,9 +52,10 @@ absl::Status CheckShape(const v1::Tensor& wire, const RowsRule& rule, const Shap
   const std::optional<int64_t> elements = ElementCount(shape);
   const size_t element_size = DtypeSize(*DtypeFromWire(wire.dtype()));
   if (!elements || static_cast<size_t>(*elements) * element_size != wire.data().size()) {
-    return error(absl::StrCat(
-        "data holds ", wire.data().size(), " bytes; ", v1::Dtype_Name(wire.dtype()).substr(6), " ",
-        ShapeText(shape), " needs ", elements.value_or(-1) * static_cast<int64_t>(element_size)));
+    return error(absl::StrCat("data holds ", wire.data().size(), " bytes; ",
+                              Absl(DtypeName(*DtypeFromWire(wire.dtype()))), " ", ShapeText(shape),
+                              " needs ",
+                              elements.value_or(-1) * static_cast<int64_t>(element_size)));
   }
   return absl::OkStatus();
 }
@@ -113,19 +105,9 @@ absl::StatusOr<HostTensor> RowsFromWire(const v1::Tensor& wire, const RowsRule& 
 }
 
 v1::Dtype DtypeToWire(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF32:
-      return v1::DTYPE_F32;
-    case Dtype::kF64:
-      return v1::DTYPE_F64;
-    case Dtype::kF16:
-      return v1::DTYPE_F16;
-    case Dtype::kU8:
-      return v1::DTYPE_U8;
-    case Dtype::kI64:
-      return v1::DTYPE_I64;
-  }
-  return v1::DTYPE_UNSPECIFIED;
+  v1::Dtype wire = v1::DTYPE_UNSPECIFIED;
+  v1::Dtype_Parse(absl::StrCat(kPrefix, Absl(DtypeName(dtype))), &wire);
+  return wire;
 }
 
 void TensorToWire(const HostTensor& tensor, v1::Tensor* wire) {
