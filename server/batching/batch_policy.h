@@ -1,40 +1,108 @@
 // The decisions of the batcher, as pure functions of a snapshot: no lock, no clock, no I/O.
+//
+// A solver decides when it has no run, and after each turn of its run while others want one.
+// Candidates are the runs that no other solver holds, and the queues that are ready.
+//
+//   Ready      a solver without a run finds every queue ready. While all are busy a queue waits for
+//              company: until it is full, its oldest row has waited queue_delay_max, a deadline
+//              would be lost, or the batcher drains.
+//   Order      least predicted work until the next row finishes. A candidate that was passed over
+//              eight times as often as there are candidates goes first, whatever its work.
+//   Company    rows share a run where neither side is much shorter than the other, or where sharing
+//              makes the evaluations of the shorter side little dearer.
+//   Places     live_runs_max bounds the runs in memory. Half of the places are for any work. The
+//              others are for brief work only: at most a quarter of what any candidate run still
+//              needs, so that each such run is four times shorter than the one it overtakes.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 
-// One queue with something in it, or a batch that gave way to others.
+// Rows that go through evaluations together.
+struct Load {
+  int64_t rows = 0;
+  double evaluation_macs = 1;  // of one row
+  // Predicted, of a row from its start to its end.
+  double evaluations_least = 1, evaluations_most = 1;
+};
+
+// MACs of one evaluation of so many rows, and what it costs beside them.
+double EvaluationCost(int64_t rows, double evaluation_macs, const BatcherOptions& options);
+
+// A side is much shorter than the other when it needs less than a half of its evaluations.
+inline constexpr double kMuchShorter = 2;
+
+// May rows that wait join a run? Both of one spec. Room is not looked at.
+bool ShareARun(const Load& waiting, const Load& run, const BatcherOptions& options);
+
+// A run that no other solver holds.
+struct RunSnapshot {
+  uint64_t key = 0;  // equal to its queue's
+  Load load;
+  int64_t room = 0;     // rows that it could take in
+  double work = 0;      // MACs until its next row finishes
+  uint64_t served = 0;  // the turn in which it was last chosen
+};
+
+// The rows that could start a run or join one.
+struct First {
+  Load load;
+  bool alone = false;  // may share with nobody
+};
+
+// A queue in which something waits.
 struct QueueSnapshot {
-  bool full = false;        // enough rows wait for a batch
-  Clock::TimePoint oldest;  // when the first of them came
-  bool under_way = false;   // a batch that gave way: ready at any time
-  // The turn in which the queue was last served; for a new one the turn in which it came, so that a
-  // key that comes and goes cannot overtake one that waits.
-  uint64_t last_turn = 0;
+  uint64_t key = 0;
+  bool full = false;           // enough rows wait for a run
+  Clock::TimePoint oldest;     // when the first of them came
+  Clock::TimePoint start_by;   // when the first deadline would be lost
+  uint64_t came = 0;           // the turn in which the oldest came
+  First shortest, first_come;  // of its pieces
 };
 
 enum class Intake { kOpen, kDraining };
 
-// What to do now: serve a queue, or look again later (at once when something comes).
+// Where a new run counts against live_runs_max.
+enum class Place { kAny, kBrief };
+
+// Places that are taken, by runs that other solvers hold too.
+struct PlacesTaken {
+  int64_t any = 0, brief = 0;
+};
+
+struct BatchSnapshot {
+  std::span<const RunSnapshot> runs;
+  std::span<const QueueSnapshot> queues;
+  PlacesTaken taken;
+  Clock::TimePoint now;
+  Intake intake = Intake::kOpen;
+  uint64_t turn = 0;  // counts decisions
+};
+
+// Which piece of a queue goes first.
+enum class Pick { kShortest, kFirstCome };
+
+// At most one of both; neither: nothing waits.
 struct BatchDecision {
-  std::optional<size_t> serve;                 // index into the snapshots
-  std::optional<Clock::TimePoint> look_again;  // when the next queue is overdue
+  std::optional<size_t> run;    // go on with it, and let in what waits and may share it
+  std::optional<size_t> start;  // a new run of what waits in this queue
+  Pick pick = Pick::kShortest;  // of a new run
+  Place place = Place::kAny;    // of a new run
   bool operator==(const BatchDecision&) const = default;
 };
 
-// A queue is ready when it is full, overdue (queue_delay_max) or draining. Of those that are ready
-// the one that was served longest ago goes first, then the one that has waited longest, those that
-// gave way last: a key waits for at most one turn of each other key.
-BatchDecision DecideBatch(std::span<const QueueSnapshot> queues, Clock::TimePoint now,
-                          Intake intake, const BatcherOptions& options);
+// Precondition: live_runs_max is at least two a solver, so that one without a run finds a place.
+BatchDecision DecideBatch(const BatchSnapshot& snapshot, const BatcherOptions& options);
 
 // A request at the door.
 struct Arrival {
@@ -45,7 +113,7 @@ struct Arrival {
 };
 
 // OK, or kResourceExhausted that names the limit and what stands against it.
-absl::Status DecideAdmission(const Batcher::Depth& depth, const Arrival& arrival,
+absl::Status DecideAdmission(const QueueDepth& depth, const Arrival& arrival,
                              const BatcherOptions& options);
 
 }  // namespace hyperserve

@@ -15,7 +15,7 @@ double Seconds(Clock::TimePoint from, Clock::TimePoint to) {
 
 }  // namespace
 
-PendingRequest::PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival)
+PendingRequest::PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival)
     : work_(std::move(work)),
       done_(std::move(done)),
       arrival_(arrival),

@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/batching/batcher.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 
 class PendingRequest {
  public:
   // Cuts into pieces of at most batch_rows_max rows.
-  PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival);
+  PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival);
 
   const Work& work() const { return work_; }
   Clock::TimePoint arrival() const { return arrival_; }
@@ -30,7 +31,7 @@ class PendingRequest {
   // The first call answers; later ones do nothing and return false.
   bool Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times);
 
-  // A batch with one of its pieces begins.
+  // A run takes one of its pieces.
   void Begin(Clock::TimePoint now);
   // Of a request that was admitted and is answered now.
   WorkTimes Times(Clock::TimePoint now) const;
@@ -40,7 +41,7 @@ class PendingRequest {
 
  private:
   const Work work_;
-  const Batcher::Done done_;
+  const WorkDone done_;
   const Clock::TimePoint arrival_;
   const int64_t piece_count_;
   std::atomic<bool> finished_{false};
@@ -49,13 +50,19 @@ class PendingRequest {
   std::vector<std::optional<BatchResult>> parts_;  // guarded by mutex_
   int64_t missing_;                                // guarded by mutex_
   std::optional<Clock::TimePoint> begun_;          // guarded by mutex_
+
+  friend class QueueSet;
+  int64_t waiting_pieces_ = 0;  // touched by QueueSet only
 };
 
-// A part of a request that fits into one batch.
+// A part of a request that fits into one run. It holds the request, and so the rows' data.
 struct Piece {
   std::shared_ptr<PendingRequest> request;
   int64_t index = 0;
   Segment segment;
+  uint64_t came = 0;    // the turn in which it was admitted
+  uint64_t number = 0;  // in the order of admission
+  bool alone = false;   // shared a run that failed: it is tried again without company
 };
 
 }  // namespace hyperserve

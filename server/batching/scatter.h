@@ -11,9 +11,6 @@ namespace hyperserve {
 // Rows [begin, begin + rows) of a segment: the view into its data, or the same noise by first_row.
 Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows);
 
-// Rows [begin, begin + rows) of a result.
-BatchResult RowsOf(const BatchResult& result, int64_t begin, int64_t rows);
-
 // The rows of all parts, in order. Precondition: at least one part, all of one BatchSpec. The
 // bucket is the largest.
 BatchResult Concatenate(std::vector<BatchResult> parts);

@@ -1,0 +1,102 @@
+// A run of an engine and the pieces in it. Belongs to the solver that holds it; one that gave way
+// belongs to whoever holds the batcher's lock. Internal to this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/queue_set.h"
+#include "server/batching/request.h"
+
+namespace hyperserve {
+
+class LiveRun {
+ public:
+  struct Origin {
+    Queue* queue;  // outlives the run
+    Place place;
+    std::string device;
+  };
+  // `options` must outlive this.
+  LiveRun(const BatcherOptions& options, Origin origin, DeviceRuntime::StartedRun started);
+
+  const Origin& origin() const { return origin_; }
+  bool empty() const { return pieces_.empty(); }
+  // Rows that may still join it.
+  int64_t room() const;
+  Load load() const;
+  // Predicted MACs until the next row finishes. A piece that has outrun its prediction is taken to
+  // need an eighth of what it has had.
+  double work() const;
+
+  // The piece's rows take part from the next step on. Where the engine refuses them the others go
+  // on. Precondition: room() is enough, or the run is empty.
+  absl::Status Admit(Piece piece, Clock::TimePoint now);
+
+  // One evaluation of f, unless nobody waits for any piece. What became of it: Settle.
+  void Evaluate(const Clock& clock, Clock::TimePoint now);
+
+  // A piece that has left the run.
+  struct Ended {
+    Piece piece;
+    absl::StatusOr<BatchResult> rows;  // or why there are none
+    BatchReport report;                // where there are
+  };
+  struct Settled {
+    std::vector<Ended> ended;
+    std::vector<Piece> again;  // the run failed while they shared it
+  };
+  // Once after each evaluation: takes out what has finished and what nobody waits for any more.
+  // After a failure of the engine nothing stays: what was alone is told so, the others are to be
+  // tried again, each alone, so that one request cannot fail another.
+  Settled Settle(Clock::TimePoint now);
+
+  // The run gave way, and goes on now.
+  void BeginTurn() { ++totals_.turns; }
+
+  // Of one piece's rows.
+  WorkResult ResultOf(BatchResult rows) const;
+
+  // What it has solved since the last call, and how long that took.
+  struct Spent {
+    double macs = 0, seconds = 0;
+  };
+  Spent TakeSpent() { return std::exchange(spent_, {}); }
+
+  uint64_t served = 0;  // the turn in which it was last chosen
+
+ private:
+  // What all evaluations had together; a piece's share is the difference over its stay.
+  struct Totals {
+    int64_t evaluations = 0;
+    int64_t rows = 0, pieces = 0;  // summed over evaluations
+    int64_t turns = 0;
+  };
+  struct Inside {
+    Piece piece;
+    Ticket ticket;
+    Totals at_admission;
+  };
+  double EvaluationsLeft(const Inside& inside) const;
+  BatchReport Report(const Inside& inside) const;
+  Settled Fail(const absl::Status& status, Clock::TimePoint now);
+
+  const BatcherOptions& options_;
+  const Origin origin_;
+  const EngineChoice choice_;
+  const std::unique_ptr<Run> run_;
+  std::vector<Inside> pieces_;
+  int64_t rows_ = 0;
+  Totals totals_{.turns = 1};
+  Spent spent_;
+  absl::Status evaluated_;
+  Clock::TimePoint evaluation_began_;
+};
+
+}  // namespace hyperserve
