@@ -38,8 +38,10 @@ Machine MachineOf(const std::vector<DeviceInfo>& devices) {
           .first_gpu = gpu == devices.end() ? "" : gpu->name};
 }
 
-ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices) {
-  ServerFacts facts{.version = kVersion, .commit = kCommit, .engines = {"readable"}};
+ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices,
+                    const DeviceRuntime& runtime) {
+  ServerFacts facts{.version = kVersion, .commit = kCommit};
+  for (const EngineKind& kind : runtime.engines()) facts.engines.emplace_back(kind.name);
   for (const DeviceInfo& device : devices) {
     facts.devices.push_back({device.name, device.description, device.memory_bytes});
   }
@@ -88,6 +90,7 @@ struct Daemon::Parts {
   Metrics metrics;
   RefusedModels refused;
   Environment environment;
+  std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<Batcher> batcher;
   const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
   const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
@@ -100,7 +103,6 @@ absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
   options = InForce(std::move(options), MachineOf(devices));
   environment.limits = LimitsOf(options);
-  environment.facts = FactsOf(options, devices);
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
   environment.started = Clock::Real().Now();
@@ -108,19 +110,11 @@ absl::Status Daemon::Parts::StartBatcher() {
   for (const DeviceInfo& one : devices) {
     metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
   }
-  HS_ASSIGN_OR_RETURN(batcher,
-                      Batcher::Start(
-                          {.batch_rows_max = options.batch_rows_max,
-                           .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
-                           .queue_rows_max = options.queue_rows_max,
-                           .queue_bytes_max = options.queue_bytes_max,
-                           .pending_macs_max = static_cast<int64_t>(options.pending_macs_max),
-                           .live_queues_max = options.live_queues_max,
-                           .solvers = options.solvers,
-                           .advance_steps = options.advance_steps,
-                           .turn_max = std::chrono::milliseconds(options.turn_max_ms),
-                           .on_batch = [this](const BatchReport& report) { OnBatch(report); }},
-                          [this] { return MakeReadableEngine(options.device); }, &Clock::Real()));
+  HS_ASSIGN_OR_RETURN(runtime, MakeDeviceRuntime(options.device));
+  environment.facts = FactsOf(options, devices, *runtime);
+  BatcherOptions of_batcher = BatcherOptionsOf(options);
+  of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
+  batcher = std::make_unique<Batcher>(std::move(of_batcher), runtime.get(), &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
 }
@@ -143,21 +137,21 @@ absl::Status Daemon::Parts::StartListening() {
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
-  HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
-                      Registry::Open({.repository = options.models,
-                                      .read_only = options.read_only,
-                                      .gate_margin = options.gate_margin,
-                                      .poll_seconds = options.poll_seconds,
-                                      .device = options.device,
-                                      .publish_queue_limit = options.publish_queue_max,
-                                      .warm =
-                                          [this](const auto& model, const auto& correction,
-                                                 const std::function<bool()>& interrupted) {
-                                            return WarmUp(model, correction, options.solvers,
-                                                          interrupted, *batcher, Clock::Real());
-                                          },
-                                      .ending = ending},
-                                     [this](const Registry::Event& event) { OnEvent(event); }));
+  HS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Registry> registry,
+      Registry::Open(
+          {.repository = options.models,
+           .read_only = options.read_only,
+           .gate_margin = options.gate_margin,
+           .poll_seconds = options.poll_seconds,
+           .device = options.device,
+           .publish_queue_limit = options.publish_queue_max,
+           .warm =
+               [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
+                 return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
+               },
+           .ending = ending},
+          [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
@@ -190,7 +184,6 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
 }
 
 void Daemon::Parts::OnBatch(const BatchReport& report) {
-  if (report.model_label.empty()) return;  // warm-up
   metrics.Observe(Metric::kBatchRows, {report.model_label, report.plan_label},
                   static_cast<double>(report.rows));
   metrics.Observe(Metric::kBatchRequests, {report.model_label, report.plan_label},

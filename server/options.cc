@@ -11,10 +11,13 @@
 namespace hyperserve {
 namespace {
 
-// A few minutes of work in all, and 0.1 s of one evaluation (0.03 s on a GPU): a core does some
-// 2e10 MACs a second, an H100 some 3e12 on this engine.
+// A few minutes of work in all, and a few milliseconds of one evaluation (0.03 s on a GPU): a core
+// does some 2e10 MACs a second, an H100 some 3e12 on this engine.
 constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
-constexpr double kBatchMacsOfCore = 1.5e9, kBatchMacsOfGpu = 1e11;
+constexpr double kBatchMacsOfCore = 5e7, kBatchMacsOfGpu = 1e11;
+// Some 25 us of calls on a CPU, some 150 us of launches on a GPU.
+constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
+constexpr int64_t kLiveRunsOfSolver = 8;
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
 
 template <class T>
@@ -75,6 +78,8 @@ Options InForce(Options options, const Machine& machine) {
   decide(options.solvers, cpu ? machine.cores : kSolversOfGpu);
   decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
   decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
+  decide(options.evaluation_macs_fixed, cpu ? kFixedMacsOfCore : kFixedMacsOfGpu);
+  decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
   // Who lowers a maximum need not think of what is chosen for those who ask for nothing.
   const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
   bound(options.deadline_default_seconds, options.deadline_max_seconds);
@@ -100,6 +105,20 @@ CallLimits LimitsOf(const Options& options) {
           .deadline_default = milliseconds(options.deadline_default_seconds),
           .deadline_max = milliseconds(options.deadline_max_seconds),
           .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
+}
+
+BatcherOptions BatcherOptionsOf(const Options& options) {
+  return {.batch_rows_max = options.batch_rows_max,
+          .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
+          .queue_rows_max = options.queue_rows_max,
+          .queue_bytes_max = options.queue_bytes_max,
+          .pending_macs_max = static_cast<int64_t>(options.pending_macs_max),
+          .live_queues_max = options.live_queues_max,
+          .live_runs_max = options.live_runs_max,
+          .solvers = options.solvers,
+          .turn_max = std::chrono::microseconds(options.turn_max_us),
+          .evaluation_macs_fixed = options.evaluation_macs_fixed,
+          .on_batch = nullptr};
 }
 
 absl::Status ValidateOptions(const Options& options) {

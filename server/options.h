@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/batching/batcher_options.h"
 #include "server/calls/limits.h"
 
 namespace hyperserve {
@@ -29,11 +30,11 @@ namespace hyperserve {
 // X(type, name, default, least, most, unit, reason)
 #define HYPERSERVE_NUMBER_OPTIONS(X)                                                              \
   X(int32_t, solvers, 0, 0, 1024, "threads",                                                      \
-    "each with an engine of its own; 0: the cores of the CPU, or two for a GPU")                  \
+    "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                   \
   X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                               \
     "of one batch; larger requests are split and merged again")                                   \
-  X(int64_t, queue_delay_max_us, 2000, 0, 1000000, "microseconds",                                \
-    "the oldest row waits no longer for company")                                                 \
+  X(int64_t, queue_delay_max_us, 500, 0, 1000000, "microseconds",                                 \
+    "the oldest row waits no longer for company, and only while all solvers are busy")            \
   X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
     "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
@@ -43,12 +44,16 @@ namespace hyperserve {
     "solver on a CPU, 1e15 on a GPU")                                                             \
   X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
     "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \
-    "0: 1.5e9 on a CPU (about 0.1 s), 1e11 on a GPU")                                             \
+    "0: 5e7 on a CPU (a few milliseconds), 1e11 on a GPU")                                        \
+  X(double, evaluation_macs_fixed, 0, 0, 1e18, "MACs",                                            \
+    "what an evaluation costs beside its rows: below it long and short solves share a batch; "    \
+    "0: 5e5 on a CPU, 5e8 on a GPU")                                                              \
   X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                              \
     "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")      \
-  X(int32_t, advance_steps, 1, 1, 1000, "steps", "of a batch between two looks at deadlines")     \
-  X(int64_t, turn_max_ms, 50, 0, 600000, "milliseconds",                                          \
-    "of a batch; then others that wait go first, so that a long solve delays nobody long")        \
+  X(int64_t, live_runs_max, 0, 0, 65536, "batches",                                               \
+    "in memory, those that gave way to shorter ones among them; 0: eight for each solver")        \
+  X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                      \
+    "of a batch, at least one evaluation of f; then shorter work goes first")                     \
   X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                         \
     "of one request or chunk; at most queue_rows_max, else it could never be queued")             \
   X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                              \
@@ -105,8 +110,10 @@ struct Machine {
 // The page with everything decided that it leaves to us, as GetServerInfo tells it.
 Options InForce(Options options, const Machine& machine);
 
-// What the page allows one call. Precondition: `options` are those in force.
+// What the page allows one call, and what it tells the batcher (all but on_batch). Precondition:
+// `options` are those in force.
 CallLimits LimitsOf(const Options& options);
+BatcherOptions BatcherOptionsOf(const Options& options);
 
 // kInvalidArgument names the flag, its value and what would be right.
 absl::Status ValidateOptions(const Options& options);

@@ -53,7 +53,7 @@ std::vector<RefusedModels::Refusal> RefusedModels::List() const {
 
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   Metrics& metrics = *environment.metrics;
-  const Batcher::Depth depth = environment.batcher->depth();
+  const QueueDepth depth = environment.batcher->depth();
   metrics.Set(Metric::kQueueRequests, {}, static_cast<double>(depth.requests));
   metrics.Set(Metric::kQueueRows, {}, static_cast<double>(depth.rows));
   metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));

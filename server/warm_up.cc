@@ -32,14 +32,13 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
   if (subject.correction == nullptr) {
     plans.push_back(DefaultPlanOf(*subject.calibration));
   } else {
-    plans.push_back({.choice = FixedPlan{.method = subject.correction->spec().method,
-                                         .steps = 1,
-                                         .hypersolved = true}});
+    plans.push_back(
+        {.choice = FixedPlan{
+             .method = subject.correction->spec().method, .steps = 1, .hypersolved = true}});
   }
   // A model's file may speak of corrections too, which are warmed with their own generation.
-  std::erase_if(plans, [&](const Plan& plan) {
-    return plan.hypersolved() && subject.correction == nullptr;
-  });
+  std::erase_if(
+      plans, [&](const Plan& plan) { return plan.hypersolved() && subject.correction == nullptr; });
   return plans;
 }
 

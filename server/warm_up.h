@@ -26,8 +26,8 @@ struct WarmUpSubject {
 // calibrated, the default plan, and those that the correction claims. Pure.
 std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
 
-// Rows of the batches that are worth warming: one on a CPU, where nothing depends on the size; every
-// power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
+// Rows of the batches that are worth warming: one on a CPU, where nothing depends on the size;
+// every power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
 std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
 
 // Makes a step of every spec at every number of rows. Ends with kCancelled where `interrupted` says

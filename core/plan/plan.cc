@@ -256,6 +256,11 @@ std::string PrintPlan(const Plan& plan) {
   return text;
 }
 
+StepPlan StepPlanOf(const Plan& plan) {
+  if (const FixedPlan* fixed = plan.fixed()) return *fixed;
+  return *plan.adaptive();
+}
+
 absl::Status ValidatePlan(const Plan& plan) {
   if (static_cast<size_t>(plan.tier) >= kTierNames.size()) {
     return Invalid("tier number ", static_cast<int>(plan.tier),

@@ -67,6 +67,9 @@ struct Plan {
   bool hypersolved() const { return fixed() != nullptr && fixed()->hypersolved; }
 };
 
+// Precondition: the plan is fixed or adaptive.
+StepPlan StepPlanOf(const Plan& plan);
+
 // kInvalidArgument names the text, what is wrong in it and the spelling that would be right
 // (unknown method: the known ones).
 absl::StatusOr<Plan> ParsePlan(std::string_view text);

@@ -50,7 +50,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
 // As many rows as a reply and the limits on a request's rows, bytes and work allow.
 int64_t ChooseChunkRows(const Job& job, int64_t reply_bytes, const CallLimits& limits) {
   const auto affordable = static_cast<int64_t>(
-      std::clamp(limits.request_macs_max / std::max(PredictRowMacs(job), 1.0), 1.0, 1e9));
+      std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));
   return std::min({RowsThatFit(reply_bytes, job.row_bytes), limits.chunk_rows_default,
                    limits.request_rows_max, affordable,
                    std::max<int64_t>(1, limits.request_bytes_max / job.row_bytes)});

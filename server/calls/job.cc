@@ -26,33 +26,34 @@ double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
   return largest > 0 ? largest : kUnmeasuredNfe;
 }
 
-double PredictSolveMacs(const Job& job) {
-  const Model& model = *job.served->model;
+double PredictEvaluations(const Job& job, int stages) {
   if (const FixedPlan* fixed = job.plan.plan.fixed()) {
-    const Hypersolver* correction =
-        job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
-    return static_cast<double>(fixed->steps) *
-           static_cast<double>(StepMacs(model, correction, fixed->method));
+    return static_cast<double>(fixed->steps) * stages;
   }
-  const AdaptivePlan& adaptive = *job.plan.plan.adaptive();
-  const std::array<double, 2>& own = model.spec().span;
+  const std::array<double, 2>& own = job.served->model->spec().span;
   const std::array<double, 2>& span = job.task.span;
-  const double nfe =
-      CalibratedNfe(adaptive, job.served->calibration) * (span[1] - span[0]) / (own[1] - own[0]);
-  const double most = static_cast<double>(job.plan.max_steps) *
-                      static_cast<double>(StepMacs(model, nullptr, adaptive.method));
-  return std::min(nfe * static_cast<double>(model.field_macs()), most);
+  const double nfe = CalibratedNfe(*job.plan.plan.adaptive(), job.served->calibration) *
+                     (span[1] - span[0]) / (own[1] - own[0]);
+  return std::min(nfe, static_cast<double>(job.plan.max_steps) * stages);
 }
 
 }  // namespace
 
-double PredictRowMacs(const Job& job) {
+RowCost PredictRow(const Job& job) {
   const Model& model = *job.served->model;
-  const int64_t maps = (job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
-                       (job.task.want_outputs ? model.head_macs() : 0);
+  const FixedPlan* fixed = job.plan.plan.fixed();
+  const Hypersolver* correction =
+      job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
+  const MethodChoice& method = fixed != nullptr ? fixed->method : job.plan.plan.adaptive()->method;
+  const int stages = TableauFor(method).solution_stages();
   // Each dimension's tangent is a pass beside the value's.
   const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
-  return static_cast<double>(maps) + static_cast<double>(passes) * PredictSolveMacs(job);
+  return {
+      .evaluations = PredictEvaluations(job, stages),
+      .evaluation_macs = static_cast<double>(passes) *
+                         static_cast<double>(StepMacs(model, correction, method)) / stages,
+      .maps_macs = static_cast<double>((job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
+                                       (job.task.want_outputs ? model.head_macs() : 0))};
 }
 
 absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
@@ -63,7 +64,8 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
                         "than queue_bytes_max = %d; send fewer rows in one request",
                         size.bytes, job.rows, size.bytes / job.rows, limits.request_bytes_max));
   }
-  const double row_macs = PredictRowMacs(job);
+  size.row = PredictRow(job);
+  const double row_macs = size.row.macs();
   const auto rows = static_cast<double>(job.rows);
   if (rows * row_macs > limits.request_macs_max) {
     return absl::InvalidArgumentError(
@@ -74,10 +76,9 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
   // Double is several times slower.
-  const double slowdown = job.plan.plan.tier == Tier::kDouble ? kDoubleSlowdown : 1;
-  const double evaluation =
-      slowdown * static_cast<double>(std::max<int64_t>(1, job.served->model->field_macs()));
-  const double batch_rows = std::clamp(limits.batch_macs_max / evaluation, 1.0, 1e9);
+  if (job.plan.plan.tier == Tier::kDouble) size.row.evaluation_macs *= kDoubleSlowdown;
+  const double batch_rows =
+      std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));
   return size;
 }

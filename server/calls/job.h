@@ -23,14 +23,21 @@ struct Job {
   int64_t row_bytes = 0;   // of one row's answers
 };
 
-// MACs of one row. Fixed plans: from specs and K alone. Adaptive ones: the evaluations that the
-// model's calibration measured for this plan, else for the most costly adaptive one that it holds,
-// else 100; in proportion to the span, at most those of max_steps.
-double PredictRowMacs(const Job& job);
+// What one row is predicted to cost. Fixed plans: from specs and K alone. Adaptive ones: the
+// evaluations that the model's calibration measured for this plan, else for the most costly
+// adaptive one that it holds, else 100; in proportion to the span, at most those of max_steps.
+struct RowCost {
+  double evaluations = 0;      // of f
+  double evaluation_macs = 0;  // of one, with tangents and its share of the corrections
+  double maps_macs = 0;        // of the input and the output map
+  double macs() const { return maps_macs + evaluations * evaluation_macs; }
+};
+RowCost PredictRow(const Job& job);
 
 struct JobSize {
   int64_t bytes = 0;  // of inputs and outputs
   int64_t macs = 0;   // predicted, of all rows
+  RowCost row;
   int64_t batch_rows_max = 0;
 };
 // kInvalidArgument where it is more than request_bytes_max or request_macs_max: it could never be

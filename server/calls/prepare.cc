@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
@@ -19,31 +20,31 @@ constexpr int64_t kInfoBytes = 1024;
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
   const Model& model = *job.served->model;
+  const StepPlan plan = StepPlanOf(job.plan.plan);
   const auto data = std::make_shared<const HostTensor>(std::move(job.data));
   Work work{.segment = {.rows = job.rows,
                         .data = {.dtype = data->dtype, .shape = data->shape, .bytes = data->bytes},
                         .seed = job.seed,
-                        .first_row = job.first_row},
+                        .first_row = job.first_row,
+                        .control = ControlOf(plan, job.plan.max_steps)},
             .keep_alive = data,
             .bytes = size.bytes,
             .macs = size.macs,
+            .evaluations = size.row.evaluations,
+            .evaluation_macs = size.row.evaluation_macs,
             .batch_rows_max = size.batch_rows_max,
             .model_label = job.served->name,
             .plan_label = job.plan.label};
   BatchSpec& spec = work.spec;
   spec.model = job.served->model;
   if (job.plan.generation) spec.correction = job.plan.generation->correction;
-  if (const FixedPlan* fixed = job.plan.plan.fixed()) {
-    spec.plan = *fixed;
-  } else {
-    spec.plan = *job.plan.plan.adaptive();
-  }
+  SetPlan(plan, spec);
   spec.tier = job.plan.plan.tier;
   spec.entry = job.task.entry;
+  if (spec.entry != Entry::kNoise) spec.dtype = data->dtype;
   spec.direction = job.task.direction;
   if (job.task.span != model.spec().span) spec.span = job.task.span;
   spec.save_at = std::move(job.task.save_at);
-  spec.max_steps = job.plan.max_steps;
   spec.want_state = job.task.want_state;
   spec.want_outputs = job.task.want_outputs;
   if (job.task.log_density) spec.log_density = LogDensity::kDivergence;

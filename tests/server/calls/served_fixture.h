@@ -20,4 +20,8 @@ inline CallLimits LimitsWith(const Options& options = {}) {
   return LimitsOf(InForce(options, {.cores = 2}));
 }
 
+inline BatcherOptions BatcherOptionsWith(const Options& options = {}) {
+  return BatcherOptionsOf(InForce(options, {.cores = 2}));
+}
+
 }  // namespace hyperserve

@@ -29,8 +29,7 @@ class AdminServiceTest : public testing::Test {
     return request;
   }
 
-  TestServer server_{{.queue_delay_max = std::chrono::microseconds(100)},
-                     [] { return MakeReadableEngine("cpu"); }};
+  TestServer server_{BatcherOptionsWith(), MakeDeviceRuntime("cpu").value()};
   grpc::ClientContext context_;
 };
 

@@ -44,10 +44,8 @@ class CallFlowTest : public testing::Test {
 
   std::shared_ptr<FakeEngineControl> control_ = std::make_shared<FakeEngineControl>();
   TestServer server_{
-      {.batch_rows_max = 10,
-       .queue_delay_max = std::chrono::microseconds(100),
-       .queue_rows_max = 20},
-      [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control_); },
+      BatcherOptionsWith({.solvers = 1, .batch_rows_max = 10, .queue_rows_max = 20}),
+      MakeFakeRuntime(control_),
       LimitsWith({.request_rows_max = 1000, .retry_pushback_ms = 77})};
   grpc::ClientContext context_;
 };

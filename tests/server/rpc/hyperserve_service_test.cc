@@ -20,8 +20,7 @@ class HyperserveServiceTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     SetUpNumerics();
-    server_ = new TestServer({.queue_delay_max = std::chrono::microseconds(100)},
-                             [] { return MakeReadableEngine("cpu"); });
+    server_ = new TestServer(BatcherOptionsWith(), MakeDeviceRuntime("cpu").value());
     server_->Load();
   }
   static void TearDownTestSuite() {

@@ -4,7 +4,10 @@
 
 namespace hyperserve {
 
-TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits) {
+TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
+                       CallLimits limits)
+    : runtime(std::move(device)),
+      batcher(std::make_unique<Batcher>(std::move(options), runtime.get(), &Clock::Real())) {
   environment.limits = limits;
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
@@ -14,9 +17,6 @@ TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, C
                        .devices = {{"cpu", "a processor", 1024}},
                        .engines = {"readable"},
                        .limits = {{"steps_max", "10", "steps", "a reason"}}};
-  auto started = Batcher::Start(std::move(options), std::move(engines), &Clock::Real());
-  EXPECT_TRUE(started.ok()) << started.status();
-  batcher = *std::move(started);
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
   builder.RegisterService(calls_service_.get());

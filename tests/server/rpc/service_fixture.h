@@ -16,7 +16,7 @@ namespace hyperserve {
 
 class TestServer {
  public:
-  TestServer(BatcherOptions options, Batcher::EngineFactory engines,
+  TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
              CallLimits limits = LimitsWith());
   ~TestServer();
 
@@ -26,7 +26,8 @@ class TestServer {
   TemporaryFolder folder;
   Metrics metrics;
   Environment environment;
-  std::unique_ptr<Batcher> batcher;
+  const std::unique_ptr<DeviceRuntime> runtime;
+  const std::unique_ptr<Batcher> batcher;
   std::unique_ptr<v1::Hyperserve::Stub> calls;
   std::unique_ptr<v1::Admin::Stub> admin;
 
