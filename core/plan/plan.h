@@ -41,6 +41,9 @@ struct AdaptivePlan {
   bool operator==(const AdaptivePlan&) const = default;
 };
 
+// What a solver can be given: every other kind of plan is resolved to one of these.
+using StepPlan = std::variant<FixedPlan, AdaptivePlan>;
+
 // The server chooses: the cheapest plan whose measured error is at most `target_error`, within the
 // time budget. At least one is set.
 struct AutoPlan {
