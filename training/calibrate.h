@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/repository/calibration.h"
 #include "training/measure.h"
 #include "training/recipe.h"
 

@@ -8,7 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device.h"
+#include "core/engine/plan_error.h"
 #include "core/io/file.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/repository.h"
 #include "training/calibrate.h"
 #include "training/fit_hypersolver.h"
 #include "training/fit_model.h"
@@ -76,7 +79,8 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   HS_ASSIGN_OR_RETURN(LabelledImages test,
                       LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
   test.labels.resize(rows.count());
-  return absl::StrFormat("accuracy %.4f %s", Accuracy(solution.outputs, test.labels), solved);
+  return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
+                         solved);
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, const Model& model) {
@@ -203,7 +207,7 @@ absl::Status TrainModel(const CommandOptions& options) {
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
                DurationText(trained), DurationText(run->clock.seconds()), calibration.device,
-               calibration.default_plan, run->model_folder);
+               PrintPlan(DefaultPlanOf(calibration)), run->model_folder);
   return absl::OkStatus();
 }
 
@@ -252,8 +256,8 @@ absl::Status Calibrate(const CommandOptions& options) {
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
-               calibration.reference, calibration.default_plan, DurationText(run->clock.seconds()),
-               calibration.device);
+               calibration.reference, PrintPlan(DefaultPlanOf(calibration)),
+               DurationText(run->clock.seconds()), calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
 }

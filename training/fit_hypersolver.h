@@ -10,7 +10,8 @@
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
 #include "core/model/net/model.h"
-#include "core/model/repository/repository.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "training/recipe.h"
 
 namespace hyperserve {

@@ -2,42 +2,33 @@
 // reference.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/engine/engine.h"
-#include "core/model/repository/repository.h"
+#include "core/engine/plan_error.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/plan.h"
 #include "training/dataset.h"
 
 namespace hyperserve {
 
-// Solves `inputs` in batches of at most `batch` rows; rows in order.
-// kInternal where a row did not converge.
 struct Solve {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // where the plan is hypersolved
   Plan plan;                                      // fixed or adaptive
   Direction direction = Direction::kForward;
   LogDensity log_density = LogDensity::kNone;
-  int64_t batch = 256;
+  int64_t batch = 256;  // rows solved at once
 };
-struct Solution {
-  HostTensor state;                                      // [rows, state...]
-  HostTensor outputs;                                    // [rows, outputs]; classifiers only
-  HostTensor log_density;                                // F64 [rows], where asked for
-  double nfe = 0, correction_evaluations = 0, macs = 0;  // per row, mean
-  double seconds = 0;                                    // of all batches together
-};
+// All rows in order, with the outputs of a classifier. kFailedPrecondition where a row did not
+// converge.
 absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const SolveInputs& inputs);
-
-// Per row |state - reference| / |reference|. Same shapes; F32 or F64 each.
-std::vector<double> RelativeErrors(const HostTensor& state, const HostTensor& reference);
-// Share of rows whose largest output stands in the same place.
-double Agreement(const HostTensor& outputs, const HostTensor& reference);
-// Share of rows whose largest output is the label's.
-double Accuracy(const HostTensor& outputs, const std::vector<int64_t>& labels);
 
 // A set of rows with its reference.
 class Measurer {
@@ -73,8 +64,8 @@ class Measurer {
 void MarkWins(const std::vector<PlanCalibration>& classical,
               std::vector<PlanCalibration>& hypersolved);
 
-// The classical plan of fewest MACs with at most this error; empty where there is none.
-std::string CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
+// The classical plan of fewest MACs with at most this error; nullopt where there is none.
+std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
 
 // A table for people.
 std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans);

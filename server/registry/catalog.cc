@@ -23,7 +23,7 @@ constexpr char kFolder[] = "folder";
 }  // namespace
 
 Catalog::Catalog(const RegistryOptions* options, const Shelf::Services* services,
-                 std::function<void(const Registry::Event&)> on_event)
+                 std::function<void(const RegistryEvent&)> on_event)
     : options_(*options), services_(*services), on_event_(std::move(on_event)) {}
 
 absl::Status Catalog::LoadAll() {

@@ -37,13 +37,6 @@ constexpr int kNiceness = 10;
 
 }  // namespace
 
-const CorrectionState* ServedModel::Find(const MethodChoice& method) const {
-  const auto found =
-      std::find_if(corrections.begin(), corrections.end(),
-                   [&](const CorrectionState& state) { return state.method == method; });
-  return found == corrections.end() ? nullptr : &*found;
-}
-
 class Registry::Impl {
  public:
   Impl(RegistryOptions options, std::function<void(const Event&)> on_event);

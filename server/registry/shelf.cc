@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 #include "server/clock/clock.h"
 
 namespace hyperserve {

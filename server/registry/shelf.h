@@ -14,8 +14,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/verdicts.h"
+#include "core/plan/plan.h"
 #include "server/registry/candidate.h"
-#include "server/registry/registry.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
@@ -44,7 +49,7 @@ class Shelf {
         warm;  // may be empty
     // OK, or why what is being done is to end, in the words of the answer. Asked between steps.
     std::function<absl::Status()> go_on;
-    double margin = 0.02;
+    double margin = 0;       // as DecideGate's
     bool read_only = false;  // verdicts and ACTIVE are kept in memory alone
   };
 

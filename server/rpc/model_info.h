@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {

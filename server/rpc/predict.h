@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/model/repository/repository.h"
+#include "core/model/repository/calibration.h"
 #include "server/batching/batcher.h"
 #include "server/rpc/limits.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "server/rpc/limits.h"
 
 namespace hyperserve {
@@ -34,8 +34,5 @@ struct ResolvedPlan {
 // (automatic plans, fast tier, log-density of hypersolved plans).
 absl::StatusOr<ResolvedPlan> ResolvePlan(const v1::SolveOptions& options, const ServedModel& model,
                                          const PlanUse& use, const CallLimits& limits);
-
-// The default of the model: calibration.json's, dopri5:1e-5 where it names none.
-std::string DefaultPlanText(const ServedModel& model);
 
 }  // namespace hyperserve

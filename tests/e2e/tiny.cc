@@ -8,6 +8,7 @@
 #include "client/command/rows.h"
 #include "core/io/philox.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 
 namespace hyperserve::tiny {
 namespace {

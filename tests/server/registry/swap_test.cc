@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/model/repository/verdicts.h"
 #include "tests/server/registry/registry_fixture.h"
 
 namespace hyperserve {
@@ -172,7 +173,7 @@ TEST_F(SwapTest, OpensWithTheModelsThatFit) {
   const auto model = registry_->List()[0];
   EXPECT_EQ(model->name, "tiny_flow");
   EXPECT_EQ(model->spec_json, flow_.model_json);
-  EXPECT_EQ(model->calibration.default_plan, "dopri5:1e-5");
+  EXPECT_EQ(PrintPlan(*model->calibration.default_plan), "dopri5:1e-5");
   EXPECT_EQ(model->Find({.method = Method::kHeun}), nullptr);
   const auto refused = Events(Kind::kModelRefused);
   ASSERT_EQ(refused.size(), 2u);

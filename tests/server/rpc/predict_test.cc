@@ -51,11 +51,11 @@ TEST_F(PredictTest, AdaptivePlansFollowTheirCalibration) {
   const AdaptivePlan asked{.method = {Method::kDopri5}, .rtol = 1e-5, .atol = 1e-5};
   spec_.plan = asked;
   EXPECT_EQ(Predict(), 100 * Field());
-  calibration_.plans = {{.plan = "euler:64", .nfe = 64},
-                        {.plan = "dopri5:1e-3", .nfe = 20},
-                        {.plan = "dopri5:1e-6", .nfe = 50}};
+  calibration_.plans = {{.plan = *ParsePlan("euler:64"), .nfe = 64},
+                        {.plan = *ParsePlan("dopri5:1e-3"), .nfe = 20},
+                        {.plan = *ParsePlan("dopri5:1e-6"), .nfe = 50}};
   EXPECT_EQ(Predict(), 50 * Field());
-  calibration_.plans.push_back({.plan = "dopri5:1e-5", .nfe = 38});
+  calibration_.plans.push_back({.plan = *ParsePlan("dopri5:1e-5"), .nfe = 38});
   EXPECT_EQ(Predict(), 38 * Field());
   spec_.span = {0.0, 3.0};
   EXPECT_EQ(Predict(), 3 * 38 * Field());

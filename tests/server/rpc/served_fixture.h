@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
