@@ -144,7 +144,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
            .read_only = options.read_only,
            .gate_margin = options.gate_margin,
            .poll_seconds = options.poll_seconds,
-           .device = options.device,
+           .runtime = runtime.get(),
            .publish_queue_limit = options.publish_queue_max,
            .warm =
                [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {

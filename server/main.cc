@@ -8,7 +8,7 @@
 #include "programs/standard_streams.h"
 #include "server/daemon.h"
 #include "server/flags.h"
-#include "server/registry/registry.h"
+#include "server/registry/check.h"
 #include "server/signal_watch.h"
 
 namespace hyperserve {

@@ -4,23 +4,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/engine/device_runtime.h"
-#include "core/model/net/model.h"
-#include "core/model/repository/calibration.h"
+#include "server/registry/registry_options.h"
 
 namespace hyperserve {
-
-// What is about to be served.
-struct WarmUpSubject {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
-  const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
-};
 
 // One spec for each method, stepping and tier that the subject's plans need: those that are
 // calibrated, the default plan, and those that the correction claims. Pure.

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/io/file.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
@@ -25,6 +25,8 @@
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
+#include "core/engine/plan_error.h"
+#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 namespace {
@@ -36,7 +38,7 @@ struct Run {
   Recipe recipe;
   std::string model_folder;
   at::Device device = at::kCPU;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<DeviceRuntime> runtime;
   const Clock::time_point begun = Clock::now();
 
   std::string TimeText() const {
@@ -62,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
   }
   run->model_folder = options.models + "/" + run->recipe.name();
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
-  HS_ASSIGN_OR_RETURN(run->engine, MakeReadableEngine(options.device));
+  HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
   return run;
 }
 
@@ -81,7 +83,7 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   HS_ASSIGN_OR_RETURN(const InputSource source,
                       InputSource::Make(run.recipe, spec, solve.direction, data_folder));
   HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
-  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.engine, solve, rows));
+  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.runtime, solve, rows));
   const std::string solved = absl::StrFormat("under %s, %.1f evaluations a row (%d held-out rows)",
                                              PrintPlan(reference), solution.nfe, rows.count());
   if (flow) {
@@ -92,7 +94,8 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   HS_ASSIGN_OR_RETURN(LabelledImages test,
                       LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
   test.labels.resize(rows.count());
-  return absl::StrFormat("accuracy %.4f %s", Accuracy(solution.outputs, test.labels), solved);
+  return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
+                         solved);
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, const Model& model) {
@@ -128,7 +131,7 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
                         InputSource::Make(run.recipe, model->spec(), direction, data_folder));
     HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
     HS_ASSIGN_OR_RETURN(Measurer measurer,
-                        MakeMeasurer(run.recipe, *run.engine, model, direction, std::move(rows)));
+                        MakeMeasurer(run.recipe, *run.runtime, model, direction, std::move(rows)));
     std::vector<PlanCalibration> classical = served_plans;
     if (direction != ServedDirection(model->spec())) {
       HS_ASSIGN_OR_RETURN(classical, MeasureClassical(run.recipe, measurer));
@@ -212,14 +215,14 @@ absl::Status TrainModel(const CommandOptions& options) {
   const std::string trained = run->TimeText();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
   if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
-               trained, run->TimeText(), calibration.device, calibration.default_plan,
-               run->model_folder);
+               trained, run->TimeText(), calibration.device,
+               PrintPlan(DefaultPlanOf(calibration)), run->model_folder);
   return absl::OkStatus();
 }
 
@@ -228,7 +231,7 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
   HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
   HS_ASSIGN_OR_RETURN(fit.classical, ClassicalPlansOf(*run, *fit.model));
-  fit.engine = run->engine.get();
+  fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
   }
@@ -258,7 +261,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   }
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::vector<PlanCalibration> corrected,
                       MeasureCorrections(*run, model, options.data, calibration.plans));
   if (StopRequested()) return Stopped();
@@ -268,8 +271,8 @@ absl::Status Calibrate(const CommandOptions& options) {
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
-               calibration.reference, calibration.default_plan, run->TimeText(),
-               calibration.device);
+               calibration.reference, PrintPlan(DefaultPlanOf(calibration)),
+               run->TimeText(), calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
 }

@@ -14,7 +14,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kEvaluationsAtOnce = 64;
+constexpr int64_t kEvaluationsAtOnce = 64;  // between two looks at what is done
 
 absl::StatusOr<std::vector<Finished>> SolveToEnd(Run& run, const std::function<bool()>& cancelled) {
   for (bool done = false; !done;) {
@@ -125,7 +125,7 @@ StepControl ControlOf(const StepPlan& plan, int64_t max_steps) {
 }
 
 absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, const StepPlan& plan,
-                                       Segment segment) {
+                                       Segment segment, const std::function<bool()>& cancelled) {
   const auto* fixed = std::get_if<FixedPlan>(&plan);
   const bool hypersolved = fixed != nullptr && fixed->hypersolved;
   if (hypersolved != (spec.correction != nullptr)) {
@@ -138,7 +138,7 @@ absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, c
   HS_ASSIGN_OR_RETURN(const DeviceRuntime::StartedRun started,
                       runtime.StartRun(spec, segment.rows));
   HS_RETURN_IF_ERROR(started.run->Admit(segment).status());
-  HS_ASSIGN_OR_RETURN(std::vector<Finished> finished, SolveToEnd(*started.run, nullptr));
+  HS_ASSIGN_OR_RETURN(std::vector<Finished> finished, SolveToEnd(*started.run, cancelled));
   return std::move(finished.front().rows);
 }
 

@@ -46,9 +46,10 @@ void SetPlan(const StepPlan& plan, BatchSpec& spec);
 StepControl ControlOf(const StepPlan& plan, int64_t max_steps = kMaxStepsDefault);
 
 // One segment alone from start to end: for the gate, the trainer, the tests. The plan, and the
-// dtype of the data, are filled into spec and segment.
+// dtype of the data, are filled into spec and segment. `cancelled` as in Run::Advance.
 absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, const StepPlan& plan,
-                                       Segment segment);
+                                       Segment segment,
+                                       const std::function<bool()>& cancelled = nullptr);
 
 // First lines of every main that uses an engine, before the first tensor: MKL_CBWR, TF32 off,
 // deterministic algorithms.

@@ -16,12 +16,10 @@ constexpr double kUnmeasuredNfe = 100;
 constexpr double kDoubleSlowdown = 5;
 
 double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
-  const std::string text = PrintPlan({.choice = plan});
+  if (const auto* measured = calibration.Find({.choice = plan})) return measured->nfe;
   double largest = 0;
   for (const PlanCalibration& measured : calibration.plans) {
-    if (measured.plan == text) return measured.nfe;
-    const absl::StatusOr<Plan> other = ParsePlan(measured.plan);
-    if (other.ok() && other->adaptive() != nullptr) largest = std::max(largest, measured.nfe);
+    if (measured.plan.adaptive() != nullptr) largest = std::max(largest, measured.nfe);
   }
   return largest > 0 ? largest : kUnmeasuredNfe;
 }

@@ -8,16 +8,13 @@
 namespace hyperserve {
 namespace {
 
-constexpr char kFallbackPlan[] = "dopri5:1e-5";
-
 // The default in the tier that was asked for. A default whose correction cannot carry a log-density
 // gives way: the server chooses here anyway, and the reply says what was done.
-absl::StatusOr<Plan> FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
+Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
-  absl::StatusOr<Plan> plan = ParsePlan(DefaultPlanText(model));
-  if (!plan.ok()) return Annotate(plan.status(), "default plan of " + model.name);
-  if (task.log_density && plan->hypersolved()) plan = ParsePlan(kFallbackPlan);
-  if (asked.tier != Tier::kExact) plan->tier = asked.tier;
+  Plan plan = DefaultPlanOf(model.calibration);
+  if (task.log_density && plan.hypersolved()) plan = {.choice = kFallbackPlan};
+  if (asked.tier != Tier::kExact) plan.tier = asked.tier;
   return plan;
 }
 
@@ -85,41 +82,33 @@ absl::StatusOr<std::shared_ptr<const Generation>> PinGeneration(const MethodChoi
       state->previous ? absl::StrCat(", the previous one ", state->previous->number) : ""));
 }
 
-bool IsCalibrated(const Calibration& calibration, const std::string& text) {
-  return std::any_of(calibration.plans.begin(), calibration.plans.end(),
-                     [&](const PlanCalibration& plan) { return plan.plan == text; });
-}
-
 // A bounded set: what was measured or is claimed by its own name, all else by its method's.
 std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
-  const auto& text = resolved.text;
-  if (text == DefaultPlanText(model) || IsCalibrated(model.calibration, text)) return text;
-  const FixedPlan* fixed = resolved.plan.fixed();
+  const Plan& plan = resolved.plan;
+  if (plan == DefaultPlanOf(model.calibration) || model.calibration.Find(plan) != nullptr) {
+    return resolved.text;
+  }
+  const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
-    if (IsCalibrated(resolved.generation->calibration, text) ||
-        (resolved.plan.tier == Tier::kExact &&
+    if (resolved.generation->calibration.Find(plan) != nullptr ||
+        (plan.tier == Tier::kExact &&
          std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
-      return text;
+      return resolved.text;
     }
   }
-  const Method method =
-      fixed != nullptr ? fixed->method.method : resolved.plan.adaptive()->method.method;
+  const Method method = fixed != nullptr ? fixed->method.method : plan.adaptive()->method.method;
   return absl::StrCat(resolved.generation != nullptr ? "hyper_" : "", Absl(NameOf(method).name),
                       ":other");
 }
 
 }  // namespace
 
-std::string DefaultPlanText(const ServedModel& model) {
-  return model.calibration.default_plan.empty() ? kFallbackPlan : model.calibration.default_plan;
-}
-
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits) {
   HS_RETURN_IF_ERROR(terms.plan.status());
   ResolvedPlan resolved;
-  HS_ASSIGN_OR_RETURN(resolved.plan, FillInDefault(*terms.plan, model, task));
+  resolved.plan = FillInDefault(*terms.plan, model, task);
   HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);

@@ -12,6 +12,7 @@
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
 #include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
@@ -39,8 +40,5 @@ struct ResolvedPlan {
 // (automatic plans, fast tier, log-density of hypersolved plans).
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits);
-
-// The default of the model: calibration.json's, dopri5:1e-5 where it names none.
-std::string DefaultPlanText(const ServedModel& model);
 
 }  // namespace hyperserve

@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec_limits.h"
 #include "core/plan/plan.h"

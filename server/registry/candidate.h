@@ -2,13 +2,15 @@
 // asks before it measures.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
-#include "server/registry/registry.h"
+#include "core/model/repository/calibration.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 

@@ -9,11 +9,17 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/registry/registry.h"
-#include "server/registry/retired.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/plan/plan.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 #include "server/registry/shelf.h"
 
 namespace hyperserve {
@@ -22,7 +28,7 @@ class Catalog {
  public:
   // Options and services outlive it.
   Catalog(const RegistryOptions* options, const Shelf::Services* services,
-          std::function<void(const Registry::Event&)> on_event);
+          std::function<void(const RegistryEvent&)> on_event);
 
   std::vector<std::shared_ptr<const ServedModel>> List() const;
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
@@ -40,7 +46,26 @@ class Catalog {
   bool DropUnpinned();
 
  private:
-  using Event = Registry::Event;
+  using Event = RegistryEvent;
+
+  // What was swapped out and may still be pinned. Destroying a model or a correction takes time, so
+  // the last pin must not do it on a solver's thread: a reference stays here until nobody else has
+  // one. No weak pointers may be made of what is added, and nothing is added twice.
+  class Retired {
+   public:
+    void Add(std::shared_ptr<const void> object) { objects_.push_back(std::move(object)); }
+    // Destroys what nobody else refers to, and what only that referred to.
+    void DropUnpinned() {
+      const auto unpinned = [](const auto& object) { return object.use_count() == 1; };
+      while (std::erase_if(objects_, unpinned) > 0) {
+      }
+    }
+    bool empty() const { return objects_.empty(); }
+
+   private:
+    std::vector<std::shared_ptr<const void>> objects_;
+  };
+
   struct LoadedModel {
     std::string folder;
     std::shared_ptr<const Model> model;

@@ -1,4 +1,5 @@
-// `hyperserve --check FOLDER`: what does not fit, all of it, one line each.
+#include "server/registry/check.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,10 +12,13 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
-#include "server/registry/registry.h"
 
 namespace hyperserve {
 namespace {

@@ -37,13 +37,6 @@ constexpr int kNiceness = 10;
 
 }  // namespace
 
-const CorrectionState* ServedModel::Find(const MethodChoice& method) const {
-  const auto found =
-      std::find_if(corrections.begin(), corrections.end(),
-                   [&](const CorrectionState& state) { return state.method == method; });
-  return found == corrections.end() ? nullptr : &*found;
-}
-
 class Registry::Impl {
  public:
   Impl(RegistryOptions options, std::function<void(const Event&)> on_event);
@@ -178,14 +171,12 @@ absl::Status Registry::Impl::SetUpGate() {
                .margin = options_.gate_margin,
                .read_only = options_.read_only};
   if (options_.warm) {
-    services_.warm = [this](const std::shared_ptr<const Model>& model,
-                            const std::shared_ptr<const Hypersolver>& correction) {
-      return options_.warm(model, correction, [this] { return !GoOn().ok(); });
+    services_.warm = [this](const WarmUpSubject& subject) {
+      return options_.warm(subject, [this] { return !GoOn().ok(); });
     };
   }
   if (services_.measure) return absl::OkStatus();
-  HS_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeReadableEngine(options_.device));
-  gate_ = std::make_unique<EngineGate>(std::move(engine), [this] { return !GoOn().ok(); });
+  gate_ = std::make_unique<EngineGate>(options_.runtime, [this] { return !GoOn().ok(); });
   services_.measure = [this](const GateInput& input) { return gate_->Measure(input); };
   return absl::OkStatus();
 }

@@ -11,108 +11,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/net/model.h"
-#include "core/model/repository/repository.h"
+#include "core/model/repository/generation_files.h"
 #include "server/clock/patience.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
-// One immutable version of a correction, as it is served.
-struct Generation {
-  int64_t number = 0;
-  std::shared_ptr<const Hypersolver> correction;
-  Calibration calibration;  // of the plans that use it
-};
-
-// One (model, method): what is active and what rollback would return to.
-struct CorrectionState {
-  MethodChoice method;
-  std::shared_ptr<const Generation> active;    // null: none is served
-  std::shared_ptr<const Generation> previous;  // null: none
-  std::string problem;                         // why what is in the folder is not used; empty: fine
-};
-
-// A consistent picture of one model, immutable: a request that holds it keeps its model and
-// generation alive.
-struct ServedModel {
-  std::string name;
-  std::shared_ptr<const Model> model;
-  std::string spec_json;  // model.json as on disk
-  Calibration calibration;
-  std::vector<CorrectionState> corrections;
-  std::string problem;  // calibration of another base, and the like; empty: fine
-
-  const CorrectionState* Find(const MethodChoice& method) const;
-};
-
-struct GateMeasurement {
-  int steps = 0;
-  double candidate_error = 0;
-  std::optional<double> active_error;
-  double base_error = 0;
-};
-
-struct PublishOutcome {
-  int64_t generation = 0;
-  int64_t previous_generation = 0;
-  std::vector<GateMeasurement> gate;
-  double seconds = 0;
-};
-
-// The pure decision of the gate: does the candidate pass, and why not, in words with the numbers.
-// `margin`: 0.02 means at most 2 % worse than the active generation (differences below the
-// reference's own tolerance of 1e-6 do not count). Passes where at every K the candidate beats the
-// base.
-Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
-
-// What is measured for a decision. Probes: the candidate's and, where it differs, the active one's;
-// rows are model inputs before preprocessing (flows: z at the start of the solve).
-struct GateInput {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<const Hypersolver> candidate;
-  std::shared_ptr<const Hypersolver> active;  // null: none is served
-  std::vector<HostTensor> probes;
-};
-// One measurement for every K that the candidate declares. A row that does not converge has an
-// infinite error.
-using GateMeasure =
-    std::function<absl::StatusOr<std::vector<GateMeasurement>>(const GateInput& input)>;
-
-struct RegistryOptions {
-  std::string repository;  // the folder
-  bool read_only = false;  // publish and rollback are refused with kFailedPrecondition
-  double gate_margin = 0.02;
-  double poll_seconds = 1.0;   // how often the folder is looked at for new generations; 0: never
-  std::string device = "cpu";  // where the gate measures
-  int64_t publish_queue_limit = 8;  // candidates waiting; more are kResourceExhausted
-  // Warms what will be served on every serving device, before the swap; called on the registry's
-  // thread. `interrupted` is thread-safe: where it says yes, nobody waits for it any more.
-  std::function<absl::Status(const std::shared_ptr<const Model>&,
-                             const std::shared_ptr<const Hypersolver>&,
-                             const std::function<bool()>& interrupted)>
-      warm;
-  // Empty: on a readable engine of `device`. Tests put their own here.
-  GateMeasure measure;
-  // True from the moment on where the daemon is to end: loading and examining stop at their next
-  // step with kUnavailable. Thread-safe; may be empty.
-  std::function<bool()> ending;
-};
-
 class Registry {
  public:
-  // What happened, for logs and metrics. Called on the registry's thread, outside its locks.
-  struct Event {
-    enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
-    Kind kind;
-    std::string model;
-    std::string method;  // empty for model events
-    int64_t generation = 0;
-    std::string source;  // "start", "rpc", "folder"
-    std::string detail;  // the verdict or the error, in words
-  };
+  using Event = RegistryEvent;
 
   // Loads every model of the repository (blocking); a model that does not fit is refused by an
   // event, the others are served. Fails where the folder cannot be read or not one model could be
@@ -146,9 +59,5 @@ class Registry {
   explicit Registry(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// `hyperserve --check FOLDER`: reads one model folder (or a repository of them) and says everything
-// that does not fit, one line each, file first. Empty: all fits.
-std::vector<std::string> CheckModelFolder(const std::string& folder);
 
 }  // namespace hyperserve

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 #include "server/clock/clock.h"
 
 namespace hyperserve {
@@ -124,6 +125,13 @@ std::optional<int64_t> Shelf::NextToTry() const {
   return NextUntried(snapshot);
 }
 
+absl::Status Shelf::Warm(const Generation& generation) const {
+  if (!services_->warm) return absl::OkStatus();
+  return services_->warm({.model = model_,
+                          .correction = generation.correction,
+                          .calibration = &generation.calibration});
+}
+
 absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome) {
   if (active_on_disk_.value_or(0) > number) {
     return absl::FailedPreconditionError(absl::StrCat("not tried: generation ", *active_on_disk_,
@@ -134,7 +142,7 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
   const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(model_, correction));
+  HS_RETURN_IF_ERROR(Warm(*candidate.generation));
   GateInput input = {.model = model_, .candidate = correction, .probes = {candidate.probe}};
   if (active_.has_value()) {
     input.active = active_->generation->correction;
@@ -264,8 +272,7 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   }
   outcome.generation = target->generation->number;
   if (outcome.generation != ActiveNumber()) {
-    absl::Status warm;
-    if (services_->warm) warm = services_->warm(model_, target->generation->correction);
+    const absl::Status warm = Warm(*target->generation);
     HS_RETURN_IF_ERROR(services_->go_on());
     HS_RETURN_IF_ERROR(warm);
     HS_RETURN_IF_ERROR(Serve(*std::move(target)));

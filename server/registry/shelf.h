@@ -14,8 +14,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/verdicts.h"
+#include "core/plan/plan.h"
 #include "server/registry/candidate.h"
-#include "server/registry/registry.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
@@ -39,12 +44,10 @@ class Shelf {
   // What a shelf needs of the registry; outlives it.
   struct Services {
     GateMeasure measure;
-    std::function<absl::Status(const std::shared_ptr<const Model>&,
-                               const std::shared_ptr<const Hypersolver>&)>
-        warm;  // may be empty
+    std::function<absl::Status(const WarmUpSubject&)> warm;  // may be empty
     // OK, or why what is being done is to end, in the words of the answer. Asked between steps.
     std::function<absl::Status()> go_on;
-    double margin = 0.02;
+    double margin = 0;       // as DecideGate's
     bool read_only = false;  // verdicts and ACTIVE are kept in memory alone
   };
 
@@ -81,6 +84,7 @@ class Shelf {
   absl::Status ReadState();
   absl::Status ServeFromStart(int64_t number);
   // Everything that is asked of a candidate; fills outcome->gate.
+  absl::Status Warm(const Generation& generation) const;
   absl::StatusOr<Candidate> Examine(int64_t number, PublishOutcome* outcome);
   absl::Status Remember(int64_t number, const absl::Status& examined,
                         const std::vector<GateMeasurement>& gate);

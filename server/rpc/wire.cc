@@ -118,7 +118,7 @@ void ToWire(const CorrectionState& state, v1::CorrectionInfo* info) {
 void AddPlans(const Calibration& calibration, v1::GetModelReply* reply) {
   for (const PlanCalibration& plan : calibration.plans) {
     v1::PlanInfo* info = reply->add_plans();
-    info->set_plan(plan.plan);
+    info->set_plan(PrintPlan(plan.plan));
     info->set_error_mean(plan.error_mean);
     info->set_error_max(plan.error_max);
     info->set_agreement(plan.agreement);
@@ -207,7 +207,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->set_kind(std::string(ModelKindName(spec.kind)));
   summary->set_base_digest(served.model->base_digest());
   summary->mutable_input_shape()->Assign(spec.input.shape.begin(), spec.input.shape.end());
-  summary->set_default_plan(DefaultPlanText(served));
+  summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
   summary->set_problem(served.problem);
   for (const CorrectionState& state : served.corrections) {
     ToWire(state, summary->add_corrections());

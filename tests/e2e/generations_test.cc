@@ -10,6 +10,7 @@
 
 #include "core/io/file.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
 

@@ -8,6 +8,7 @@
 #include "client/frame/rows.h"
 #include "core/io/philox.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 
 namespace hyperserve::tiny {
 namespace {

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "core/io/tensor.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"

@@ -204,7 +204,7 @@ std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& f
       {"best_iteration", absl::StrCat(fit.best_iteration())},
       {"validation_error_to_base", absl::StrFormat("%.4f", fit.best_score())},
       {"truth", recipe.hypersolver().truth()},
-      {"device", std::string(options.engine->device())}};
+      {"device", std::string(options.runtime->device())}};
   if (options.start_from.has_value()) {
     provenance["started_from_weights_sha256"] =
         Sha256Hex(options.start_from->at("weights.safetensors"));
@@ -272,18 +272,18 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                       source.Validation(fit_recipe.check_rows()));
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
   HS_ASSIGN_OR_RETURN(const std::string probe, Probe(source, fit_recipe.probe_rows()));
-  HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.engine, options.model,
+  HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.runtime, options.model,
                                                         result.spec.direction, validation_rows));
   HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
   Fit fit(recipe, options, result.spec, source, std::move(validation));
   HS_RETURN_IF_ERROR(CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
 
-  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.engine, options.model,
+  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
                                                       result.spec.direction, held_out_rows));
   const std::string weights = SerializeTensors(fit.best());
   HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
   result.spec.provenance = Provenance(recipe, fit, options);
-  FillCalibration(recipe, model, *options.engine, result.calibration);
+  FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", weights},
                   {"calibration.json", PrintCalibration(result.calibration)},

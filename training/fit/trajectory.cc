@@ -16,6 +16,7 @@ namespace hyperserve {
 namespace {
 
 constexpr int64_t kMaxTrueSteps = 10000;
+constexpr int64_t kEvaluationsAtOnce = 100;  // between two looks at whether to stop
 
 PerRow Same(int64_t rows, double value) { return PerRow(static_cast<size_t>(rows), value); }
 
@@ -31,14 +32,10 @@ TensorSpace::Options SpaceOptions(const ModelSpec& spec, Direction direction, Ne
 
 absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
                                      const SolveInputs& inputs, at::Device device) {
-  Batch batch;
-  batch.spec.model = model;
-  batch.spec.entry = inputs.entry;
-  batch.segments.resize(1);
-  batch.segments[0].rows = inputs.count();
-  batch.segments[0].data = inputs.rows.view();
-  HS_RETURN_IF_ERROR(CheckRows(batch));
-  return ReadRows(batch, at::kFloat, device);
+  const BatchSpec spec{.model = model, .entry = inputs.entry, .dtype = inputs.rows.dtype};
+  const Segment all{.rows = inputs.count(), .data = inputs.rows.view()};
+  HS_RETURN_IF_ERROR(CheckSegment(spec, all));
+  return ReadRows(spec, {&all, 1}, at::kFloat, device);
 }
 
 absl::StatusOr<at::Tensor> InitialState(const std::shared_ptr<const Model>& model,
@@ -78,16 +75,20 @@ absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
   const at::NoGradGuard no_grad;
   SolveOptions options{
       .tableau = TableauFor(plan.method),
-      .control = ErrorControl{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps},
+      .stepping = Stepping::kErrorControlled,
       .s0 = span[0],
       .s1 = span[1],
       .save_at = depths};
   HS_RETURN_IF_ERROR(ValidateSolve(options));
-  BatchSolver<TensorSpace> solver(&space, std::move(options), space.Start(start));
-  while (!solver.Advance(16)) {
+  BatchSolver<TensorSpace> solver(&space, std::move(options));
+  const Cohort all{
+      .rows = start.size(0),
+      .control = ErrorControl{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps}};
+  solver.Admit(space.Start(start), {&all, 1});
+  while (!solver.Advance(kEvaluationsAtOnce)) {
     if (StopRequested()) return Stopped();
   }
-  SolveResult<TensorSpace::State> result = solver.TakeResult();
+  SolveResult<TensorSpace::State> result = InOrder(space, solver.TakeFinished());
   for (const RowStatus status : result.status) {
     if (status != RowStatus::kConverged) {
       return absl::InternalError(

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
@@ -12,11 +12,11 @@
 
 namespace hyperserve {
 
-absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, Engine& engine,
+absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runtime,
                                       std::shared_ptr<const Model> model, Direction direction,
                                       SolveInputs inputs) {
   HS_ASSIGN_OR_RETURN(const Plan reference, ParsePlan(recipe.calibrate().reference()));
-  return Measurer::Make(engine, {.model = std::move(model),
+  return Measurer::Make(runtime, {.model = std::move(model),
                                  .direction = direction,
                                  .inputs = std::move(inputs),
                                  .reference = reference,
@@ -55,13 +55,13 @@ absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
   return absl::OkStatus();
 }
 
-void FillCalibration(const Recipe& recipe, const Model& model, const Engine& engine,
+void FillCalibration(const Recipe& recipe, const Model& model, const DeviceRuntime& runtime,
                      Calibration& calibration) {
   calibration.base_digest = model.base_digest();
   calibration.reference = recipe.calibrate().reference() + "/double";
   calibration.rows = recipe.calibrate().rows();
   for (const DeviceInfo& device : ListDevices()) {
-    if (device.name == engine.device()) calibration.device = device.description;
+    if (device.name == runtime.device()) calibration.device = device.description;
   }
 }
 
@@ -69,7 +69,7 @@ Direction ServedDirection(const ModelSpec& spec) {
   return spec.kind == ModelKind::kFlow ? Direction::kNoiseToData : Direction::kForward;
 }
 
-absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, Engine& engine,
+absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, DeviceRuntime& runtime,
                                            const std::shared_ptr<const Model>& model,
                                            const std::string& data_folder) {
   const Direction direction = ServedDirection(model->spec());
@@ -77,10 +77,10 @@ absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, Engine& engine,
                       InputSource::Make(recipe, model->spec(), direction, data_folder));
   HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
   HS_ASSIGN_OR_RETURN(Measurer measurer,
-                      MakeMeasurer(recipe, engine, model, direction, std::move(rows)));
+                      MakeMeasurer(recipe, runtime, model, direction, std::move(rows)));
   Calibration calibration;
   HS_ASSIGN_OR_RETURN(calibration.plans, MeasureClassical(recipe, measurer));
-  FillCalibration(recipe, *model, engine, calibration);
+  FillCalibration(recipe, *model, runtime, calibration);
   calibration.default_plan = CheapestWithin(calibration.plans, recipe.calibrate().default_error());
   return calibration;
 }

@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/measure/measure.h"
+#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 
 // `inputs` with the recipe's reference and batch.
-absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, Engine& engine,
+absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runtime,
                                       std::shared_ptr<const Model> model, Direction direction,
                                       SolveInputs inputs);
 
@@ -27,7 +28,7 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& reci
                                                               Measurer& measurer);
 
 // What a calibration says beside its plans: base digest, reference, device, rows.
-void FillCalibration(const Recipe& recipe, const Model& model, const Engine& engine,
+void FillCalibration(const Recipe& recipe, const Model& model, const DeviceRuntime& runtime,
                      Calibration& calibration);
 
 // Whether the data holds the rows that will be wanted of it, in all directions: to be asked before
@@ -39,7 +40,7 @@ absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
 Direction ServedDirection(const ModelSpec& spec);
 
 // Classical plans on the held-out rows, with the default plan chosen.
-absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, Engine& engine,
+absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, DeviceRuntime& runtime,
                                            const std::shared_ptr<const Model>& model,
                                            const std::string& data_folder);
 

@@ -2,46 +2,36 @@
 // reference.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
+#include "core/engine/plan_error.h"
+#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 
-// Solves `inputs` in batches of at most `batch` rows; rows in order.
-// kInternal where a row did not converge.
 struct Solve {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // where the plan is hypersolved
   Plan plan;                                      // fixed or adaptive
   Direction direction = Direction::kForward;
   LogDensity log_density = LogDensity::kNone;
-  int64_t batch = 256;
+  int64_t batch = 256;  // rows solved at once
 };
-struct Solution {
-  HostTensor state;                                      // [rows, state...]
-  HostTensor outputs;                                    // [rows, outputs]; classifiers only
-  HostTensor log_density;                                // F64 [rows], where asked for
-  double nfe = 0, correction_evaluations = 0, macs = 0;  // per row, mean
-  double seconds = 0;                                    // of all batches together
-};
-absl::StatusOr<Solution> RunSolve(Engine& engine, const Solve& solve, const SolveInputs& inputs);
-
-// Per row |state - reference| / |reference|. Same shapes; F32 or F64 each.
-std::vector<double> RelativeErrors(const HostTensor& state, const HostTensor& reference);
-// Share of rows whose largest output stands in the same place.
-double Agreement(const HostTensor& outputs, const HostTensor& reference);
-// Share of rows whose largest output is the label's.
-double Accuracy(const HostTensor& outputs, const std::vector<int64_t>& labels);
+// All rows in order, with the outputs of a classifier. kFailedPrecondition where a row did not
+// converge.
+absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve, const SolveInputs& inputs);
 
 // A set of rows with its reference.
 class Measurer {
@@ -54,7 +44,7 @@ class Measurer {
     int64_t batch = 256;
   };
   // Solves the reference, in double. The engine must outlive the Measurer.
-  static absl::StatusOr<Measurer> Make(Engine& engine, Options options);
+  static absl::StatusOr<Measurer> Make(DeviceRuntime& runtime, Options options);
 
   // Error, cost and time (the better of two runs) of a plan; `wins` is left true.
   absl::StatusOr<PlanCalibration> Measure(const Plan& plan,
@@ -66,8 +56,8 @@ class Measurer {
 
  private:
   Solve SolveOf(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
-  Measurer(Engine& engine, Options options) : engine_(&engine), options_(std::move(options)) {}
-  Engine* engine_;
+  Measurer(DeviceRuntime& runtime, Options options) : runtime_(&runtime), options_(std::move(options)) {}
+  DeviceRuntime* runtime_;
   Options options_;
   Solution reference_;
 };
@@ -77,8 +67,8 @@ class Measurer {
 void MarkWins(const std::vector<PlanCalibration>& classical,
               std::vector<PlanCalibration>& hypersolved);
 
-// The classical plan of fewest MACs with at most this error; empty where there is none.
-std::string CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
+// The classical plan of fewest MACs with at most this error; nullopt where there is none.
+std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
 
 // A table for people.
 std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans);

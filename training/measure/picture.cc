@@ -12,7 +12,10 @@ namespace hyperserve {
 namespace {
 
 // "hyper_heun" of "hyper_heun:2": the plans of one line.
-std::string LineOf(const std::string& plan) { return plan.substr(0, plan.find(':')); }
+std::string LineOf(const Plan& plan) {
+  const std::string text = PrintPlan(plan);
+  return text.substr(0, text.find(':'));
+}
 
 std::string Panel(const std::string& x_label, int column, const std::vector<std::string>& lines) {
   std::vector<std::string> curves;

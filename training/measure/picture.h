@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/model/repository/repository.h"
+#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 

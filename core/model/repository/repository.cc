@@ -15,10 +15,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/repository/manifest.h"
+#include "core/model/repository/verdicts.h"
 
 namespace hyperserve {
 namespace {
@@ -144,19 +143,6 @@ absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
   return TakeNumber(hypersolver_folder, temporary, taken);
 }
 
-const GenerationFileRule* FindRule(std::string_view name) {
-  for (const GenerationFileRule& rule : kGenerationFileRules) {
-    if (rule.name == name) return &rule;
-  }
-  return nullptr;
-}
-
-std::string KnownFileNames() {
-  return absl::StrJoin(
-      kGenerationFileRules, ", ",
-      [](std::string* out, const GenerationFileRule& rule) { out->append(rule.name); });
-}
-
 }  // namespace
 
 std::string BaseDigest(std::string_view model_json, std::string_view weights) {
@@ -221,27 +207,6 @@ std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder) {
   });
 }
 
-absl::Status CheckGenerationFiles(const GenerationFiles& files) {
-  for (const auto& [name, bytes] : files) {
-    const GenerationFileRule* rule = FindRule(name);
-    if (rule == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("file '", name.substr(0, 80),
-                       "' does not belong in a generation; known: ", KnownFileNames()));
-    }
-    if (static_cast<int64_t>(bytes.size()) > rule->bytes_max) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", bytes.size(), " bytes, at most ",
-                                                     rule->bytes_max, " are taken"));
-    }
-  }
-  for (const GenerationFileRule& rule : kGenerationFileRules) {
-    if (rule.required && !files.contains(std::string(rule.name))) {
-      return absl::InvalidArgumentError(absl::StrCat(std::string(rule.name), " is missing"));
-    }
-  }
-  return files.contains(kManifestName) ? CheckManifest(files) : absl::OkStatus();
-}
-
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder) {
   std::error_code error;
   GenerationFiles files;
@@ -253,10 +218,11 @@ absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_fol
       return absl::FailedPreconditionError(
           absl::StrCat(it->path().string(), ": not a plain file (links are not followed)"));
     }
-    const GenerationFileRule* rule = FindRule(name);
+    const GenerationFileRule* rule = FindGenerationFileRule(name);
     if (rule == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          it->path().string(), ": does not belong in a generation; known: ", KnownFileNames()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(it->path().string(),
+                       ": does not belong in a generation; known: ", GenerationFileNames()));
     }
     HS_ASSIGN_OR_RETURN(files[name], ReadFile(it->path().string(), rule->bytes_max));
   }

@@ -13,8 +13,6 @@
 namespace hyperserve {
 namespace {
 
-constexpr int kFormat = 1;
-
 template <class... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
@@ -24,12 +22,7 @@ template <class Message>
 absl::StatusOr<Message> ParseJson(std::string_view json) {
   HS_RETURN_IF_ERROR(
       CheckRange("bytes of the file", static_cast<int64_t>(json.size()), 1, kModelJsonBytesMax));
-  Message message;
-  HS_RETURN_IF_ERROR(ParseProtoJson(json, &message));
-  if (message.format() != kFormat) {
-    return Invalid("format: ", message.format(), " is not the known format ", kFormat);
-  }
-  return message;
+  return ParseFileJson<Message>(json);
 }
 
 // Two finite numbers; the caller compares them.
@@ -270,7 +263,7 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
 
 std::string PrintModelSpec(const ModelSpec& spec) {
   v1::ModelSpec proto;
-  proto.set_format(kFormat);
+  proto.set_format(kFileFormat);
   proto.set_kind(std::string(ModelKindName(spec.kind)));
   if (spec.direction != Direction::kForward) {
     proto.set_direction(std::string(DirectionName(spec.direction)));
@@ -290,7 +283,7 @@ std::string PrintModelSpec(const ModelSpec& spec) {
 
 std::string PrintHypersolverSpec(const HypersolverSpec& spec) {
   v1::HypersolverSpec proto;
-  proto.set_format(kFormat);
+  proto.set_format(kFileFormat);
   proto.set_method(PrintMethod(spec.method));
   proto.set_direction(std::string(DirectionName(spec.direction)));
   proto.mutable_eps()->Add(spec.eps.begin(), spec.eps.end());

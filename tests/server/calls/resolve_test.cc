@@ -34,7 +34,7 @@ class ResolveTest : public testing::Test {
 TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   EXPECT_EQ(Resolve({})->text, "dopri5:1e-5");
   EXPECT_EQ(Resolve(Asking("default/double"))->text, "dopri5:1e-5/double");
-  served_->calibration.default_plan = "hyper_euler:2";
+  served_->calibration.default_plan = *ParsePlan("hyper_euler:2");
   const auto hypersolved = Resolve({});
   ASSERT_TRUE(hypersolved.ok()) << hypersolved.status();
   EXPECT_EQ(hypersolved->text, "hyper_euler:2");

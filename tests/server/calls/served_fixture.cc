@@ -10,7 +10,7 @@ std::shared_ptr<ServedModel> Serve(const fixture::LinearModel& tiny) {
   served->name = tiny.name;
   served->model = *Model::FromBytes(tiny.model_json, tiny.weights);
   served->spec_json = tiny.model_json;
-  served->calibration.plans = {{.plan = "euler:4", .error_mean = 0.1, .wins = true}};
+  served->calibration.plans = {{.plan = *ParsePlan("euler:4"), .error_mean = 0.1, .wins = true}};
   const fixture::CorrectionOptions options = fixture::DefaultCorrection(tiny);
   const GenerationFiles files = fixture::TinyCorrection(tiny, options);
   const auto make = [&](int64_t number) {

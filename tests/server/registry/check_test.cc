@@ -1,3 +1,5 @@
+#include "server/registry/check.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_replace.h"
-#include "server/registry/registry.h"
+#include "core/model/repository/verdicts.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

@@ -31,10 +31,11 @@ class GateTest : public ::testing::Test {
     return *candidate;
   }
   EngineGate Gate(std::function<bool()> cancelled = [] { return false; }) {
-    return EngineGate(*MakeReadableEngine("cpu"), std::move(cancelled));
+    return EngineGate(runtime_.get(), std::move(cancelled));
   }
 
   const TemporaryFolder temporary_;
+  const std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
 };
 
 // One Euler or Heun step of z' = a z, in double: the truncated exponential.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "core/model/repository/verdicts.h"
 #include "tests/server/registry/registry_fixture.h"
 
 namespace hyperserve {
@@ -176,7 +177,7 @@ TEST_F(PatienceOfCallers, TheEndInterruptsLoading) {
   ASSERT_TRUE(fixture::WriteTinyRepository(repository()).ok());
   int loaded = 0;
   const auto opened = Registry::Open(
-      {.repository = repository(), .poll_seconds = 0, .ending = [&] { return flag_.load(); }},
+      {.repository = repository(), .runtime = runtime_.get(), .ending = [&] { return flag_.load(); }},
       [&](const Registry::Event& event) {
         loaded += event.kind == Kind::kModelLoaded;
         flag_ = true;

@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/verdicts.h"
 #include "tests/server/registry/registry_fixture.h"
 
 namespace hyperserve {

@@ -26,11 +26,15 @@ class RegistryFixture : public ::testing::Test {
     return HypersolverFolder(repository() + "/tiny_flow", {.method = Method::kHeun});
   }
 
-  // Fails the test where the registry does not open.
+  // Fails the test where the registry does not open. Of `options`, what is tested; the rest is
+  // filled in here.
   void Open(RegistryOptions options = {}) {
     registry_.reset();
     options.repository = repository();
     options.poll_seconds = poll_seconds_;
+    options.gate_margin = 0.02;
+    options.runtime = runtime_.get();
+    if (options.publish_queue_limit == 0) options.publish_queue_limit = 8;
     auto opened = Registry::Open(std::move(options), [this](const Registry::Event& event) {
       const std::lock_guard<std::mutex> lock(mutex_);
       events_.push_back(event);
@@ -94,6 +98,7 @@ class RegistryFixture : public ::testing::Test {
   double poll_seconds_ = 0;
   mutable std::mutex mutex_;
   std::vector<Registry::Event> events_;  // guarded by mutex_
+  const std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
   std::unique_ptr<Registry> registry_;
 };
 

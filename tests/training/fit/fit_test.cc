@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
@@ -57,23 +57,23 @@ class FlowFitTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     files_ = new ModelFiles(FitModel(FlowRecipe(), "", at::kCPU).value());
-    engine_ = MakeReadableEngine("cpu")->release();
+    runtime_ = MakeDeviceRuntime("cpu")->release();
   }
   static void TearDownTestSuite() {
     delete files_;
-    delete engine_;
+    delete runtime_;
   }
   static std::shared_ptr<const Model> LoadedModel() {
     return Model::FromBytes(files_->model_json, files_->weights).value();
   }
-  static HypersolverFitOptions Options() { return {.model = LoadedModel(), .engine = engine_}; }
+  static HypersolverFitOptions Options() { return {.model = LoadedModel(), .runtime = runtime_}; }
   static ModelFiles* files_;
-  static Engine* engine_;
+  static DeviceRuntime* runtime_;
 };
 ModelFiles* FlowFitTest::files_ = nullptr;
-Engine* FlowFitTest::engine_ = nullptr;
+DeviceRuntime* FlowFitTest::runtime_ = nullptr;
 
-double MeanLogDensity(Engine& engine, const std::shared_ptr<const Model>& model) {
+double MeanLogDensity(DeviceRuntime& runtime, const std::shared_ptr<const Model>& model) {
   const Recipe recipe = FlowRecipe();
   const auto source = InputSource::Make(recipe, model->spec(), Direction::kDataToNoise, "").value();
   const Solve solve{.model = model,
@@ -81,7 +81,7 @@ double MeanLogDensity(Engine& engine, const std::shared_ptr<const Model>& model)
                     .plan = ParsePlan("dopri5:1e-6").value(),
                     .direction = Direction::kDataToNoise,
                     .log_density = LogDensity::kDivergence};
-  const auto solution = RunSolve(engine, solve, source.HeldOut(512).value()).value();
+  const auto solution = RunSolve(runtime, solve, source.HeldOut(512).value()).value();
   double sum = 0;
   for (const double value : solution.log_density.as<double>()) sum += value;
   return sum / 512;
@@ -92,7 +92,7 @@ TEST_F(FlowFitTest, LikelihoodRises) {
   untrained.mutable_fit()->mutable_optimiser()->set_iterations(1);
   const ModelFiles first = FitModel(untrained, "", at::kCPU).value();
   const auto start = Model::FromBytes(first.model_json, first.weights).value();
-  EXPECT_GT(MeanLogDensity(*engine_, LoadedModel()), MeanLogDensity(*engine_, start) + 0.2);
+  EXPECT_GT(MeanLogDensity(*runtime_, LoadedModel()), MeanLogDensity(*runtime_, start) + 0.2);
 }
 
 TEST_F(FlowFitTest, SameRecipeSameBytes) {
@@ -186,7 +186,7 @@ TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
 TEST_F(FlowFitTest, APlanThatLeavesARowUnsolvedIsLeftOut) {
   Recipe recipe = FlowRecipe();
   recipe.mutable_calibrate()->add_plans("dopri5:1e-300");
-  const auto calibration = CalibrateModel(recipe, *engine_, LoadedModel(), "");
+  const auto calibration = CalibrateModel(recipe, *runtime_, LoadedModel(), "");
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   EXPECT_EQ(calibration->plans.size(), 3u);
 }
@@ -203,7 +203,7 @@ TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
 }
 
 TEST_F(FlowFitTest, CalibrationChoosesADefault) {
-  const auto calibration = CalibrateModel(FlowRecipe(), *engine_, LoadedModel(), "");
+  const auto calibration = CalibrateModel(FlowRecipe(), *runtime_, LoadedModel(), "");
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   EXPECT_EQ(calibration->plans.size(), 3u);
   EXPECT_EQ(calibration->base_digest, LoadedModel()->base_digest());
@@ -233,13 +233,13 @@ TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
   const auto files = FitModel(recipe, folder.path(), at::kCPU);
   ASSERT_TRUE(files.ok()) << files.status();
   const auto model = Model::FromBytes(files->model_json, files->weights).value();
-  const auto engine = MakeReadableEngine("cpu").value();
+  const auto runtime = MakeDeviceRuntime("cpu").value();
   const auto test = LoadImages(folder.path(), IdxPart::kTest, {1, 10, 10}, 10).value();
   const Solve solve{.model = model, .correction = nullptr, .plan = ParsePlan("rk4:2").value()};
   const auto solution =
-      RunSolve(*engine, solve, SolveInputs{.entry = Entry::kInput, .rows = test.images});
+      RunSolve(*runtime, solve, SolveInputs{.entry = Entry::kInput, .rows = test.images});
   ASSERT_TRUE(solution.ok()) << solution.status();
-  EXPECT_GT(Accuracy(solution->outputs, test.labels), 0.9);
+  EXPECT_GT(ShareOfEqual(LabelsOf(solution->outputs), test.labels), 0.9);
 
   const auto weights = SafetensorsFile::Parse(files->weights);
   const TensorView mean = weights->Find("stem.0.running_mean").value();

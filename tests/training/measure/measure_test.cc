@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
@@ -23,40 +23,22 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-HostTensor Doubles(Shape shape, const std::vector<double>& values) {
-  HostTensor tensor = HostTensor::Zeros(Dtype::kF64, std::move(shape));
-  std::copy(values.begin(), values.end(), tensor.as<double>().begin());
-  return tensor;
-}
-
-TEST(MeasureTest, RelativeErrorsAreByRow) {
-  const auto errors = RelativeErrors(Doubles({2, 2}, {3, 5, 0, 2}), Doubles({2, 2}, {3, 4, 0, 1}));
-  EXPECT_NEAR(errors[0], 0.2, 1e-15);
-  EXPECT_NEAR(errors[1], 1.0, 1e-15);
-}
-
-TEST(MeasureTest, AgreementAndAccuracy) {
-  const HostTensor outputs = Doubles({3, 2}, {1, 0, 0, 1, 0.4, 0.6});
-  EXPECT_NEAR(Accuracy(outputs, {0, 1, 0}), 2.0 / 3, 1e-15);
-  EXPECT_NEAR(Agreement(outputs, Doubles({3, 2}, {5, 1, 7, 1, 0, 1})), 2.0 / 3, 1e-15);
-}
-
-PlanCalibration Plan(const std::string& name, double macs, double error) {
+PlanCalibration Measured(const std::string& text, double macs, double error) {
   PlanCalibration plan;
-  plan.plan = name;
+  plan.plan = *ParsePlan(text);
   plan.macs = macs;
   plan.error_mean = error;
   return plan;
 }
 
 TEST(MeasureTest, AHypersolvedPlanWinsOnlyUndominated) {
-  const std::vector<PlanCalibration> classical = {Plan("heun:1", 100, 0.3),
-                                                  Plan("heun:2", 200, 0.1)};
+  const std::vector<PlanCalibration> classical = {Measured("heun:1", 100, 0.3),
+                                                  Measured("heun:2", 200, 0.1)};
   std::vector<PlanCalibration> hypersolved = {
-      Plan("hyper_heun:1", 110, 0.2),   // better than what costs less
-      Plan("hyper_heun:2", 210, 0.1),   // as good as a cheaper one
-      Plan("hyper_heun:3", 200, 0.1),   // the same in both
-      Plan("hyper_heun:4", 190, 0.3)};  // worse than a cheaper one
+      Measured("hyper_heun:1", 110, 0.2),   // better than what costs less
+      Measured("hyper_heun:2", 210, 0.1),   // as good as a cheaper one
+      Measured("hyper_heun:3", 200, 0.1),   // the same in both
+      Measured("hyper_heun:4", 190, 0.3)};  // worse than a cheaper one
   MarkWins(classical, hypersolved);
   EXPECT_TRUE(hypersolved[0].wins);
   EXPECT_FALSE(hypersolved[1].wins);
@@ -65,28 +47,28 @@ TEST(MeasureTest, AHypersolvedPlanWinsOnlyUndominated) {
 }
 
 TEST(MeasureTest, TablesLeaveOutWhatAPlanHasNot) {
-  PlanCalibration labelled = Plan("euler:1", 100, 0.3);
+  PlanCalibration labelled = Measured("euler:1", 100, 0.3);
   labelled.agreement = 0.75;
   EXPECT_THAT(CalibrationTable(ModelKind::kClassifier, {labelled}), HasSubstr(" 0.7500 "));
-  const std::string flow = CalibrationTable(ModelKind::kFlow, {Plan("heun:1", 100, 0.3)});
+  const std::string flow = CalibrationTable(ModelKind::kFlow, {Measured("heun:1", 100, 0.3)});
   EXPECT_THAT(flow, HasSubstr("       - "));
   EXPECT_THAT(flow, Not(AnyOf(HasSubstr("0.0000"), HasSubstr("yes"))));
 }
 
 TEST(MeasureTest, DefaultIsTheCheapestWithinTheError) {
-  const std::vector<PlanCalibration> plans = {Plan("heun:8", 800, 1e-4), Plan("rk4:2", 400, 9e-4),
-                                              Plan("heun:1", 100, 0.3)};
-  EXPECT_EQ(CheapestWithin(plans, 1e-3), "rk4:2");
-  EXPECT_EQ(CheapestWithin(plans, 1e-9), "");
+  const std::vector<PlanCalibration> plans = {
+      Measured("heun:8", 800, 1e-4), Measured("rk4:2", 400, 9e-4), Measured("heun:1", 100, 0.3)};
+  EXPECT_EQ(CheapestWithin(plans, 1e-3), *ParsePlan("rk4:2"));
+  EXPECT_EQ(CheapestWithin(plans, 1e-9), std::nullopt);
 }
 
 TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
   at::set_num_threads(2);
   const fixture::LinearModel flow = fixture::TinyFlow();
   const auto model = Model::FromBytes(flow.model_json, flow.weights).value();
-  const auto engine = MakeReadableEngine("cpu").value();
+  const auto runtime = MakeDeviceRuntime("cpu").value();
   const SolveInputs inputs{.entry = Entry::kState, .rows = fixture::TinyInputs(flow, 50)};
-  auto measurer = Measurer::Make(*engine, {.model = model,
+  auto measurer = Measurer::Make(*runtime, {.model = model,
                                            .direction = Direction::kNoiseToData,
                                            .inputs = inputs,
                                            .reference = ParsePlan("dopri5:1e-9").value(),
@@ -104,7 +86,7 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
     expected += std::hypot(x - exact[0], y - exact[1]) / std::hypot(exact[0], exact[1]) / 50;
   }
   EXPECT_NEAR(euler->error_mean, expected, 1e-6);
-  EXPECT_EQ(euler->plan, "euler:1");
+  EXPECT_EQ(PrintPlan(euler->plan), "euler:1");
   EXPECT_EQ(euler->nfe, 1);
   EXPECT_EQ(euler->macs, static_cast<double>(model->field_macs()));
   EXPECT_EQ(euler->batch, 32);
@@ -115,9 +97,9 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
 }
 
 TEST(PictureTest, OneCurveForEachMethod) {
-  const std::string plot = CalibrationPlot(
-      "rings",
-      {Plan("heun:1", 100, 0.3), Plan("heun:2", 200, 0.1), Plan("hyper_heun:1", 110, 0.01)});
+  const std::string plot =
+      CalibrationPlot("rings", {Measured("heun:1", 100, 0.3), Measured("heun:2", 200, 0.1),
+                                Measured("hyper_heun:1", 110, 0.01)});
   EXPECT_THAT(plot, HasSubstr("$heun << EOD\n0 100 0.3\n0 200 0.1\nEOD"));
   EXPECT_THAT(plot, HasSubstr("$hyper_heun << EOD\n0 110 0.01\nEOD"));
   EXPECT_THAT(plot, HasSubstr("title 'rings: mean"));
