@@ -13,10 +13,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
+#include "client/deadline.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 
 namespace hyperserve {

@@ -14,7 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"

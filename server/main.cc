@@ -4,10 +4,12 @@
 #include <cstdio>
 
 #include "core/base/one_line.h"
+#include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
 #include "programs/standard_streams.h"
 #include "server/daemon.h"
 #include "server/flags.h"
+#include "server/options.h"
 #include "server/registry/check.h"
 #include "server/signal_watch.h"
 

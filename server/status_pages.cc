@@ -4,6 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/one_line.h"
+#include "core/plan/plan.h"
+#include "server/batching/work.h"
+#include "server/metrics/families.h"
+#include "server/metrics/metrics.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

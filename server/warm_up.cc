@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "server/registry/registry_options.h"
 

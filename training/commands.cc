@@ -8,10 +8,13 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
 #include "core/io/file.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -25,8 +28,6 @@
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
-#include "core/engine/plan_error.h"
-#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 namespace {
@@ -221,8 +222,8 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
-               trained, run->TimeText(), calibration.device,
-               PrintPlan(DefaultPlanOf(calibration)), run->model_folder);
+               trained, run->TimeText(), calibration.device, PrintPlan(DefaultPlanOf(calibration)),
+               run->model_folder);
   return absl::OkStatus();
 }
 
@@ -271,8 +272,8 @@ absl::Status Calibrate(const CommandOptions& options) {
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
-               calibration.reference, PrintPlan(DefaultPlanOf(calibration)),
-               run->TimeText(), calibration.device);
+               calibration.reference, PrintPlan(DefaultPlanOf(calibration)), run->TimeText(),
+               calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
 }

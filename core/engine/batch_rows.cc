@@ -4,9 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {

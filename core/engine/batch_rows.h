@@ -6,6 +6,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 
 namespace hyperserve {

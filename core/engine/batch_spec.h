@@ -9,6 +9,8 @@
 
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 

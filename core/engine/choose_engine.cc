@@ -4,8 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/tableau.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {

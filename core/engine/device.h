@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 
 namespace hyperserve {
 

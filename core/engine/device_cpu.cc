@@ -1,5 +1,6 @@
 // Linked where the build has no CUDA.
 #include "core/engine/device.h"
+#include "core/engine/device_runtime.h"
 
 namespace hyperserve {
 

@@ -8,15 +8,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
 #include "core/engine/readable_run.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr int64_t kEvaluationsAtOnce = 64;  // between two looks at what is done
 
-absl::StatusOr<std::vector<Finished>> SolveToEnd(Run& run, const std::function<bool()>& cancelled) {
+absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run, const std::function<bool()>& cancelled) {
   for (bool done = false; !done;) {
     HS_ASSIGN_OR_RETURN(done, run.Advance(kEvaluationsAtOnce, cancelled));
   }
@@ -138,7 +142,7 @@ absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, c
   HS_ASSIGN_OR_RETURN(const DeviceRuntime::StartedRun started,
                       runtime.StartRun(spec, segment.rows));
   HS_RETURN_IF_ERROR(started.run->Admit(segment).status());
-  HS_ASSIGN_OR_RETURN(std::vector<Finished> finished, SolveToEnd(*started.run, cancelled));
+  HS_ASSIGN_OR_RETURN(std::vector<SolvedSegment> finished, SolveToEnd(*started.run, cancelled));
   return std::move(finished.front().rows);
 }
 

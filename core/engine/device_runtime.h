@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/engine.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
@@ -50,16 +53,5 @@ StepControl ControlOf(const StepPlan& plan, int64_t max_steps = kMaxStepsDefault
 absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, const StepPlan& plan,
                                        Segment segment,
                                        const std::function<bool()>& cancelled = nullptr);
-
-// First lines of every main that uses an engine, before the first tensor: MKL_CBWR, TF32 off,
-// deterministic algorithms.
-void SetUpNumerics();
-
-struct DeviceInfo {
-  std::string name;         // "cpu", "cuda:0"
-  std::string description;  // "NVIDIA H100 80GB HBM3", or the CPU's model name
-  int64_t memory_bytes = 0;
-};
-std::vector<DeviceInfo> ListDevices();
 
 }  // namespace hyperserve

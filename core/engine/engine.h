@@ -48,7 +48,7 @@ struct BatchResult {
 
 using Ticket = int64_t;
 
-struct Finished {
+struct SolvedSegment {
   Ticket ticket = 0;
   BatchResult rows;
 };
@@ -72,7 +72,7 @@ class Run {
                                        const std::function<bool()>& cancelled) = 0;
 
   // The segments whose rows have all finished since the last call.
-  virtual absl::StatusOr<std::vector<Finished>> TakeFinished() = 0;
+  virtual absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() = 0;
 
   // Forgets a segment wherever its rows are; nothing is told of them. Unknown tickets are ignored.
   virtual void Drop(Ticket ticket) = 0;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 
 namespace hyperserve {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"

@@ -12,14 +12,21 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/batch_rows.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/row_numbers.h"
 #include "core/engine/row_padding.h"
 #include "core/engine/segment_results.h"
 #include "core/engine/solve_setup.h"
 #include "core/engine/tensor_space.h"
+#include "core/io/tensor.h"
 #include "core/model/net/net.h"
+#include "core/ode/masked.h"
+#include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/space.h"
+#include "core/plan/row_status.h"
 
 namespace hyperserve {
 namespace {
@@ -84,8 +91,8 @@ class ReadableRun final : public Run {
     return done;
   }
 
-  absl::StatusOr<std::vector<Finished>> TakeFinished() override {
-    using Result = absl::StatusOr<std::vector<Finished>>;
+  absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
+    using Result = absl::StatusOr<std::vector<SolvedSegment>>;
     Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
       const TorchScope scope(*stream_);
       for (auto& solved : solver_.TakeFinished()) results_.Take(Ended(solved));

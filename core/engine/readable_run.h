@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 
 namespace hyperserve {

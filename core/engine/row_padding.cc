@@ -3,6 +3,8 @@
 #include <bit>
 #include <numeric>
 
+#include "core/io/tensor.h"
+
 namespace hyperserve {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/io/tensor.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/io/tensor.h"
+
 namespace hyperserve {
 namespace {
 
@@ -96,6 +98,6 @@ void SegmentResults::Complete(std::map<int64_t, Expected>::iterator found) {
   expected_.erase(found);
 }
 
-std::vector<Finished> SegmentResults::TakeWhole() { return std::exchange(whole_, {}); }
+std::vector<SolvedSegment> SegmentResults::TakeWhole() { return std::exchange(whole_, {}); }
 
 }  // namespace hyperserve

@@ -37,7 +37,7 @@ class SegmentResults {
   void Take(EndedRows ended);
 
   // The segments that have become whole since the last call, in that order.
-  std::vector<Finished> TakeWhole();
+  std::vector<SolvedSegment> TakeWhole();
 
   int64_t missing_rows() const { return missing_rows_; }
 
@@ -51,7 +51,7 @@ class SegmentResults {
   void Complete(std::map<int64_t, Expected>::iterator found);
 
   std::map<int64_t, Expected> expected_;  // by the number of the first row
-  std::vector<Finished> whole_;
+  std::vector<SolvedSegment> whole_;
   int64_t missing_rows_ = 0;
 };
 

@@ -4,7 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/engine/row_numbers.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 namespace {

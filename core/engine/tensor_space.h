@@ -19,6 +19,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/row_padding.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 #include "core/ode/space.h"
 
 namespace hyperserve {

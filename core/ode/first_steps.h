@@ -9,6 +9,8 @@
 #include "core/ode/solve_options.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/status.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 absl::Status ValidateSolve(const SolveOptions& options) {

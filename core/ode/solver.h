@@ -29,6 +29,8 @@
 #include "core/ode/solve_result.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 

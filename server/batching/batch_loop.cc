@@ -5,6 +5,13 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/live_run.h"
+#include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 namespace {

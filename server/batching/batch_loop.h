@@ -10,8 +10,15 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
 #include "server/batching/engine_pool.h"
+#include "server/batching/live_run.h"
 #include "server/batching/queue_set.h"
+#include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 

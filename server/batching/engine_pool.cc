@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "server/batching/batch_policy.h"
 
 namespace hyperserve {
 namespace {

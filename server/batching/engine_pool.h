@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
 #include "server/batching/live_run.h"
 #include "server/batching/queue_set.h"
 

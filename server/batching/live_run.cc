@@ -5,6 +5,10 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/engine/engine.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 
@@ -104,7 +108,7 @@ LiveRun::Settled LiveRun::Fail(const absl::Status& status, Clock::TimePoint now)
 LiveRun::Settled LiveRun::Settle(Clock::TimePoint now) {
   spent_.seconds += std::chrono::duration<double>(now - evaluation_began_).count();
   if (!evaluated_.ok()) return Fail(evaluated_, now);
-  absl::StatusOr<std::vector<Finished>> finished = run_->TakeFinished();
+  absl::StatusOr<std::vector<SolvedSegment>> finished = run_->TakeFinished();
   if (!finished.ok()) return Fail(finished.status(), now);
   Settled settled;
   const auto end = [&](std::vector<Inside>::iterator at, absl::StatusOr<BatchResult> rows) {
@@ -114,7 +118,7 @@ LiveRun::Settled LiveRun::Settle(Clock::TimePoint now) {
         {.piece = std::move(at->piece), .rows = std::move(rows), .report = std::move(report)});
     return pieces_.erase(at);
   };
-  for (Finished& one : *finished) {
+  for (SolvedSegment& one : *finished) {
     const auto at = std::ranges::find(pieces_, one.ticket, &Inside::ticket);
     if (at == pieces_.end()) continue;
     const absl::Status death = at->piece.request->Death(now);

@@ -9,10 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
 #include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
 #include "server/batching/queue_set.h"
 #include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 

@@ -4,6 +4,11 @@
 #include <chrono>
 #include <cmath>
 
+#include "core/engine/batch_spec.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
+
 namespace hyperserve {
 namespace {
 

@@ -9,8 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/batch_spec.h"
 #include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
 #include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/engine/engine.h"
 #include "server/batching/scatter.h"
 
 namespace hyperserve {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/engine/engine.h"
 #include "server/batching/work.h"
 #include "server/clock/clock.h"
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/io/tensor.h"
+
 namespace hyperserve {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "server/clock/patience.h"
 

@@ -5,7 +5,15 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "server/batching/work.h"
+#include "server/calls/job.h"
+#include "server/calls/limits.h"
+#include "server/calls/resolve.h"
 #include "server/calls/rows.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

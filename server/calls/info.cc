@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/batching/work.h"
+
 namespace hyperserve {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "server/batching/batcher.h"
+#include "server/batching/work.h"
 #include "server/calls/prepare.h"
 
 namespace hyperserve {

@@ -4,7 +4,11 @@
 #include <bit>
 
 #include "absl/strings/str_format.h"
+#include "core/engine/batch_spec.h"
 #include "core/model/net/cost.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -43,7 +47,7 @@ RowCost PredictRow(const Job& job) {
   const Hypersolver* correction =
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
   const MethodChoice& method = fixed != nullptr ? fixed->method : job.plan.plan.adaptive()->method;
-  const int stages = TableauFor(method).solution_stages();
+  const int stages = StepEvaluations(method);
   // Each dimension's tangent is a pass beside the value's.
   const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
   return {

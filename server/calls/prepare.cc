@@ -4,8 +4,16 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
+#include "server/calls/limits.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

@@ -8,8 +8,15 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "server/batching/batcher.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
 #include "server/calls/job.h"
+#include "server/calls/limits.h"
+#include "server/calls/resolve.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 

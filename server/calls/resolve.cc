@@ -4,6 +4,10 @@
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

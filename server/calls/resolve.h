@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
 #include "server/registry/registry.h"

@@ -5,7 +5,17 @@
 
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "server/batching/work.h"
+#include "server/calls/job.h"
+#include "server/calls/limits.h"
+#include "server/calls/resolve.h"
 #include "server/calls/rows.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

@@ -8,9 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "server/batching/work.h"
 #include "server/calls/ask.h"
 #include "server/calls/info.h"
+#include "server/calls/limits.h"
 #include "server/calls/prepare.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 

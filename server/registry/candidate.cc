@@ -10,7 +10,9 @@
 #include "core/io/safetensors.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

@@ -10,6 +10,8 @@
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {

@@ -8,7 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 
@@ -64,9 +67,9 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
     served->problem = absl::StrCat("calibration.json: ", calibration.status().message());
   }
   HS_RETURN_IF_ERROR(services_.go_on());
-  if (services_.warm) HS_RETURN_IF_ERROR(services_.warm({.model = served->model,
-                                       .correction = nullptr,
-                                       .calibration = &served->calibration}));
+  if (services_.warm)
+    HS_RETURN_IF_ERROR(services_.warm(
+        {.model = served->model, .correction = nullptr, .calibration = &served->calibration}));
   LoadedModel& loaded = loaded_[served->name];
   loaded.folder = folder;
   loaded.model = served->model;

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/generation_files.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry_options.h"

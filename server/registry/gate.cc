@@ -5,8 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
 #include "core/io/file.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 
 namespace hyperserve {
 namespace {

@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/plan/plan.h"
 #include "server/registry/gate_decision.h"
 
 namespace hyperserve {
@@ -18,8 +22,8 @@ namespace hyperserve {
 // Belongs to one thread: the registry's.
 class EngineGate {
  public:
-  // `runtime` must outlive this. `cancelled` is asked before each evaluation of f; where it says yes,
-  // Measure ends with kCancelled.
+  // `runtime` must outlive this. `cancelled` is asked before each evaluation of f; where it says
+  // yes, Measure ends with kCancelled.
   EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled);
 
   // kFailedPrecondition where the reference itself does not converge on a probe.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/plan/method.h"
+
 namespace hyperserve {
 
 const CorrectionState* ServedModel::Find(const MethodChoice& method) const {

@@ -9,6 +9,7 @@
 
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

@@ -9,6 +9,8 @@
 #include "core/base/status.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "server/clock/clock.h"
 
 namespace hyperserve {

@@ -17,9 +17,11 @@
 #include "core/model/net/model.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 #include "server/registry/gate_decision.h"
+#include "server/registry/registry_options.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {

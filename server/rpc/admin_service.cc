@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/model/repository/generation_files.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
+#include "server/registry/gate_decision.h"
 #include "server/rpc/call.h"
 
 namespace hyperserve {

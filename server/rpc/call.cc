@@ -8,6 +8,15 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
+#include "server/clock/clock.h"
+#include "server/clock/patience.h"
+#include "server/metrics/families.h"
+#include "server/metrics/metrics.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

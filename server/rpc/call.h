@@ -9,7 +9,12 @@
 #include <string>
 #include <string_view>
 
+#include "server/batching/work.h"
 #include "server/calls/prepare.h"
+#include "server/clock/clock.h"
+#include "server/clock/patience.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {

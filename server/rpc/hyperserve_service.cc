@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/io/tensor.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
 #include "server/calls/classify.h"
 #include "server/calls/flow.h"

@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "server/batching/work.h"
+#include "server/calls/info.h"
+#include "server/rpc/environment.h"
 #include "server/rpc/wire.h"
 
 namespace hyperserve {

@@ -11,8 +11,11 @@
 #include <mutex>
 
 #include "hyperserve/v1/hyperserve.pb.h"
+#include "server/batching/work.h"
 #include "server/calls/flow.h"
+#include "server/calls/info.h"
 #include "server/rpc/call.h"
+#include "server/rpc/environment.h"
 
 namespace hyperserve {
 

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "server/batching/work.h"
 #include "server/calls/info.h"
 #include "server/calls/prepare.h"
 #include "server/rpc/call.h"
+#include "server/rpc/environment.h"
 
 namespace hyperserve {
 

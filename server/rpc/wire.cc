@@ -7,7 +7,13 @@
 
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
 #include "server/calls/resolve.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {

@@ -14,6 +14,7 @@
 #include "server/calls/flow.h"
 #include "server/calls/info.h"
 #include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {

@@ -7,9 +7,15 @@
 #include <numeric>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

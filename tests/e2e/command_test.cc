@@ -8,12 +8,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -10,10 +10,14 @@
 #include <limits>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
+#include "core/io/tensor.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -8,11 +8,19 @@
 #include <set>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "hyperserve/v1/admin.pb.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -5,9 +5,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
+#include "hyperserve/v1/admin.pb.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -7,9 +7,14 @@
 #include <mutex>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/method.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -7,8 +7,11 @@
 
 #include "client/frame/rows.h"
 #include "core/io/philox.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 
 namespace hyperserve::tiny {
 namespace {

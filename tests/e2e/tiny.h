@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/wire_tensor.h"
+#include "core/model/repository/generation_files.h"
 #include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/testing/model_fixture.h"

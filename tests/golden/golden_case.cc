@@ -10,7 +10,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

@@ -8,7 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 

@@ -3,8 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 #include "tests/golden/golden_case.h"
 #include "tests/testing/planned_solve.h"
 

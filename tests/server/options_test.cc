@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "server/calls/limits.h"
+
 namespace hyperserve {
 namespace {
 

@@ -3,8 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+#include "server/registry/registry_options.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
@@ -108,8 +116,8 @@ class FakeRun final : public Run {
     return !HasRows();
   }
 
-  absl::StatusOr<std::vector<Finished>> TakeFinished() override {
-    std::vector<Finished> finished;
+  absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
+    std::vector<SolvedSegment> finished;
     std::erase_if(segments_, [&](const Inside& inside) {
       if (inside.evaluations > 0) return false;
       finished.push_back({.ticket = inside.ticket, .rows = ResultOf(inside.segment)});

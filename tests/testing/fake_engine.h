@@ -10,7 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 

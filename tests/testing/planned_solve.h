@@ -7,8 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 

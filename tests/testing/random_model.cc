@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve::fixture {

@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve::fixture {
 

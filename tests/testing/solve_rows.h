@@ -7,7 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/tableau.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve::testing {
 

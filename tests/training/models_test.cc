@@ -17,6 +17,7 @@
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

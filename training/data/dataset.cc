@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/io/idx.h"
 #include "core/io/philox.h"
 #include "training/data/random.h"

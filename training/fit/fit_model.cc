@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/engine/tensor_space.h"
 #include "core/io/tensor.h"

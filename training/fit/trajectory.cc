@@ -2,14 +2,17 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_rows.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
 #include "core/ode/tableau.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "programs/stop.h"
 
 namespace hyperserve {
@@ -73,12 +76,11 @@ absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
                                                    const std::vector<double>& depths,
                                                    const at::Tensor& start) {
   const at::NoGradGuard no_grad;
-  SolveOptions options{
-      .tableau = TableauFor(plan.method),
-      .stepping = Stepping::kErrorControlled,
-      .s0 = span[0],
-      .s1 = span[1],
-      .save_at = depths};
+  SolveOptions options{.tableau = TableauFor(plan.method),
+                       .stepping = Stepping::kErrorControlled,
+                       .s0 = span[0],
+                       .s1 = span[1],
+                       .save_at = depths};
   HS_RETURN_IF_ERROR(ValidateSolve(options));
   BatchSolver<TensorSpace> solver(&space, std::move(options));
   const Cohort all{

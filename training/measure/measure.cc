@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
@@ -34,8 +36,8 @@ struct ThreadsKept {
 };
 
 // Adds to `seconds` what the engine took.
-absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve, const SolveInputs& inputs,
-                                    double& seconds) {
+absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
+                                    const SolveInputs& inputs, double& seconds) {
   const ThreadsKept threads_kept;
   const auto run = [&](const BatchSpec& spec, const StepPlan& plan,
                        const Segment& segment) -> absl::StatusOr<BatchResult> {
@@ -56,7 +58,8 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve, 
 
 }  // namespace
 
-absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve, const SolveInputs& inputs) {
+absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
+                                  const SolveInputs& inputs) {
   double seconds = 0;
   return TimedSolve(runtime, solve, inputs, seconds);
 }

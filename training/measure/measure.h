@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
-#include "core/engine/plan_error.h"
-#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 
@@ -31,7 +32,8 @@ struct Solve {
 };
 // All rows in order, with the outputs of a classifier. kFailedPrecondition where a row did not
 // converge.
-absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve, const SolveInputs& inputs);
+absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
+                                  const SolveInputs& inputs);
 
 // A set of rows with its reference.
 class Measurer {
@@ -56,7 +58,8 @@ class Measurer {
 
  private:
   Solve SolveOf(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
-  Measurer(DeviceRuntime& runtime, Options options) : runtime_(&runtime), options_(std::move(options)) {}
+  Measurer(DeviceRuntime& runtime, Options options)
+      : runtime_(&runtime), options_(std::move(options)) {}
   DeviceRuntime* runtime_;
   Options options_;
   Solution reference_;

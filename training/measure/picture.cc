@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/plan/plan.h"
 #include "programs/gnuplot.h"
 
 namespace hyperserve {

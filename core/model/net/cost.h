@@ -8,6 +8,9 @@
 
 namespace hyperserve {
 
+// Evaluations of f that one step of fixed size makes.
+int StepEvaluations(const MethodChoice& method);
+
 // Of one step: every stage of f that z_next needs, and g once where a correction is given.
 int64_t StepMacs(const Model& model, const Hypersolver* correction, const MethodChoice& method);
 

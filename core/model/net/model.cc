@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/tensor.h"
 #include "core/model/net/net.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

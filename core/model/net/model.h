@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 
 namespace hyperserve {
 namespace {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
 
 namespace hyperserve {

@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

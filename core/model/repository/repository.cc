@@ -18,6 +18,7 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 namespace {

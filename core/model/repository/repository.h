@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/model/repository/generation_files.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {

@@ -5,10 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/layer_proto.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {
 namespace {

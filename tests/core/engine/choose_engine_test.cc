@@ -5,6 +5,13 @@
 
 #include <functional>
 
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 

@@ -3,8 +3,16 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {

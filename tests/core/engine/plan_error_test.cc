@@ -5,6 +5,12 @@
 
 #include <limits>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
+
 namespace hyperserve {
 namespace {
 

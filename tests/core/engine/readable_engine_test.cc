@@ -4,8 +4,18 @@
 #include <cmath>
 #include <thread>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -159,7 +169,7 @@ TEST_P(ReadableEngineTest, PiecesChangeNothingAndCancellationClearsTheRun) {
   int pieces = 1;
   while (!run->Advance(1, nullptr).value()) ++pieces;
   EXPECT_GT(pieces, 18);  // three steps of dopri5 at least
-  const std::vector<Finished> finished = run->TakeFinished().value();
+  const std::vector<SolvedSegment> finished = run->TakeFinished().value();
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].ticket, ticket);
   const BatchResult& in_pieces = finished[0].rows;
@@ -215,7 +225,7 @@ TEST_P(ReadableEngineTest, NoiseIsAFunctionOfSeedAndRow) {
     return started->TakeFinished().value();
   };
   const BatchResult whole = run({{.rows = 40, .seed = 11, .first_row = 5}}).at(0).rows;
-  const std::vector<Finished> split =
+  const std::vector<SolvedSegment> split =
       run({{.rows = 15, .seed = 11, .first_row = 5}, {.rows = 25, .seed = 11, .first_row = 20}});
   for (int64_t row = 0; row < 40; ++row) {
     EXPECT_EQ(RowBytes(whole.state, row), row < 15 ? RowBytes(split.at(0).rows.state, row)

@@ -4,8 +4,15 @@
 
 #include <map>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
 #include "core/engine/row_padding.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {

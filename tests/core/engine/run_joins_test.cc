@@ -5,8 +5,17 @@
 #include <map>
 #include <random>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -86,8 +95,8 @@ class RunJoinsTest : public EngineTest {
         asked.erase(dropped);
       }
       done = run->Advance(1 + static_cast<int64_t>(below(6)), nullptr).value();
-      const std::vector<Finished> all = run->TakeFinished().value();
-      for (const Finished& finished : all) {
+      const std::vector<SolvedSegment> all = run->TakeFinished().value();
+      for (const SolvedSegment& finished : all) {
         ASSERT_TRUE(asked.contains(finished.ticket)) << "seed " << seed;
         ASSERT_TRUE(Text(finished.rows) == family.alone[asked[finished.ticket]]) << "seed " << seed;
         asked.erase(finished.ticket);

@@ -4,6 +4,10 @@
 
 #include <numeric>
 
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/plan/row_status.h"
+
 namespace hyperserve {
 namespace {
 
@@ -50,7 +54,7 @@ TEST(SegmentResultsTest, RowsThatEndInAnyOrder) {
   EXPECT_TRUE(results.TakeWhole().empty());
   results.Take(Rows({0, 2, 3}));
   EXPECT_EQ(results.missing_rows(), 1);
-  const std::vector<Finished> first = results.TakeWhole();
+  const std::vector<SolvedSegment> first = results.TakeWhole();
   ASSERT_EQ(first.size(), 2u);
   EXPECT_EQ(first[0].ticket, 7);
   EXPECT_EQ(first[0].rows.bucket, 32);
@@ -58,7 +62,7 @@ TEST(SegmentResultsTest, RowsThatEndInAnyOrder) {
   EXPECT_EQ(first[1].ticket, 8);
   ExpectRows(first[1].rows, 3, 1);
   results.Take(Rows({4}));
-  const std::vector<Finished> second = results.TakeWhole();
+  const std::vector<SolvedSegment> second = results.TakeWhole();
   ASSERT_EQ(second.size(), 1u);
   ExpectRows(second[0].rows, 4, 2, 0.5);
 }
@@ -67,7 +71,7 @@ TEST(SegmentResultsTest, AWholeSegmentAtOnce) {
   SegmentResults results;
   results.Expect(10, {.ticket = 1, .rows = 4, .bucket = 4});
   results.Take(Rows({10, 11, 12, 13}));
-  const std::vector<Finished> whole = results.TakeWhole();
+  const std::vector<SolvedSegment> whole = results.TakeWhole();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].rows.bucket, 4);
   ExpectRows(whole[0].rows, 10, 4);
@@ -85,7 +89,7 @@ TEST(SegmentResultsTest, RowsOfAForgottenSegmentAreIgnored) {
   EXPECT_FALSE(results.Forget(1).has_value());
   EXPECT_EQ(results.missing_rows(), 1);
   results.Take(Rows({0, 3}));
-  const std::vector<Finished> whole = results.TakeWhole();
+  const std::vector<SolvedSegment> whole = results.TakeWhole();
   ASSERT_EQ(whole.size(), 1u);
   ExpectRows(whole[0].rows, 2, 2);
 }

@@ -7,7 +7,11 @@
 #include <limits>
 
 #include "core/engine/row_numbers.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/ode/tableau.h"
 
 namespace hyperserve {
 namespace {

@@ -7,6 +7,7 @@
 #include "core/engine/device.h"
 #include "core/engine/row_numbers.h"
 #include "core/io/philox.h"
+#include "core/ode/space.h"
 
 namespace hyperserve {
 namespace {

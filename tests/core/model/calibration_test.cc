@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {

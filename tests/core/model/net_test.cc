@@ -6,6 +6,9 @@
 
 #include <cmath>
 
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+
 namespace hyperserve {
 namespace {
 

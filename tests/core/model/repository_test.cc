@@ -11,7 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/io/file.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

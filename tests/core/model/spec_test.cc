@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {

@@ -7,7 +7,11 @@
 #include <cmath>
 #include <vector>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/tableau.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/core/ode/nonstiff_problems.h"
 #include "tests/testing/row_matrix.h"
 #include "tests/testing/solve_rows.h"

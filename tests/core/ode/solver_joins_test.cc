@@ -6,7 +6,13 @@
 #include <map>
 #include <random>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/space.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
 #include "tests/testing/solve_rows.h"
 
@@ -135,8 +141,8 @@ TEST_F(SolverJoinsTest, CorrectedStepsKeepTheirOwnStart) {
 }
 
 TEST_F(SolverJoinsTest, EachRowHasItsOwnTolerancesAndLimit) {
-  for (const Tableau& tableau : {TableauFor({.method = Method::kHeunEuler}), kBosh3Tableau,
-                                 kTsit5Tableau, kDopri5Tableau}) {
+  for (const Tableau& tableau :
+       {TableauFor({.method = Method::kHeunEuler}), kBosh3Tableau, kTsit5Tableau, kDopri5Tableau}) {
     std::vector<Problem> problems;
     for (const ErrorControl& control :
          {ErrorControl{.rtol = 1e-3, .atol = 1e-3}, ErrorControl{.rtol = 1e-6, .atol = 1e-8},

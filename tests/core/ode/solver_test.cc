@@ -8,6 +8,13 @@
 #include <limits>
 #include <string>
 
+#include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
+#include "core/ode/step.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
 #include "tests/testing/solve_rows.h"
 

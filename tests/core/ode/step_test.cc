@@ -5,6 +5,9 @@
 
 #include <cmath>
 
+#include "core/ode/space.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
 #include "tests/testing/row_matrix.h"
 
 namespace hyperserve {

@@ -5,6 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/ode/step.h"
+#include "core/plan/plan.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
 #include "tests/server/batching/batcher_fixture.h"
 
 namespace hyperserve {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 #include "tests/server/batching/batcher_fixture.h"
 
 namespace hyperserve {

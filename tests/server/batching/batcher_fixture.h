@@ -10,8 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/plan/method.h"
+#include "core/plan/step_control.h"
 #include "server/batching/batch_loop.h"
 #include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/work.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/fake_engine.h"
 

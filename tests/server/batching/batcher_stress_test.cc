@@ -6,7 +6,15 @@
 #include <random>
 #include <thread>
 
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "server/batching/batcher.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 #include "tests/server/batching/batcher_fixture.h"
+#include "tests/testing/fake_engine.h"
 
 namespace hyperserve {
 namespace {

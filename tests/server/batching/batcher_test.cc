@@ -7,7 +7,15 @@
 #include <atomic>
 #include <thread>
 
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+#include "server/batching/work.h"
 #include "tests/server/batching/batcher_fixture.h"
+#include "tests/testing/fake_engine.h"
 
 namespace hyperserve {
 namespace {

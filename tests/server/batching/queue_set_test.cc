@@ -3,7 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/model/net/model.h"
+#include "core/plan/plan.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 #include "tests/server/batching/batcher_fixture.h"
+#include "tests/testing/fake_engine.h"
 
 namespace hyperserve {
 namespace {

@@ -5,6 +5,10 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/plan/row_status.h"
+
 namespace hyperserve {
 namespace {
 

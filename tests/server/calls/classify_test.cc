@@ -7,6 +7,14 @@
 #include <limits>
 #include <span>
 
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
+#include "server/calls/prepare.h"
+#include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/testing/model_fixture.h"
 

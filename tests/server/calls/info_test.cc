@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+
 namespace hyperserve {
 namespace {
 

@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/batch_spec.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/plan.h"
+#include "server/calls/limits.h"
+#include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
 
 namespace hyperserve {

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "server/calls/ask.h"
+#include "server/calls/limits.h"
+#include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
 
 namespace hyperserve {

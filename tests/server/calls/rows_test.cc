@@ -6,6 +6,11 @@
 #include <cmath>
 #include <limits>
 
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
+#include "server/calls/ask.h"
+
 namespace hyperserve {
 namespace {
 

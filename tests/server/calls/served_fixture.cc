@@ -1,5 +1,9 @@
 #include "tests/server/calls/served_fixture.h"
 
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/plan/plan.h"
+#include "server/registry/served_model.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

@@ -4,9 +4,11 @@
 
 #include <memory>
 
+#include "server/batching/batcher_options.h"
 #include "server/calls/limits.h"
 #include "server/options.h"
 #include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 

@@ -7,6 +7,12 @@
 #include <limits>
 #include <span>
 
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
 #include "server/calls/rows.h"
 #include "tests/server/calls/served_fixture.h"
 

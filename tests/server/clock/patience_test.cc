@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/clock/clock.h"
+
 namespace hyperserve {
 namespace {
 

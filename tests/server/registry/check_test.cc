@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "absl/strings/str_replace.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
 #include "tests/testing/model_fixture.h"
 

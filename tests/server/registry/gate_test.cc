@@ -7,8 +7,15 @@
 #include <cmath>
 #include <set>
 
+#include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "server/registry/candidate.h"
+#include "server/registry/gate_decision.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

@@ -1,13 +1,21 @@
 // What nobody waits for any more, and what the daemon's end interrupts: nothing of it is served,
 // then or later.
+#include "server/clock/patience.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <filesystem>
 
+#include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "server/clock/clock.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "tests/server/registry/registry_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -176,12 +184,13 @@ TEST_F(PatienceOfCallers, WhatCameByFolderIsExaminedAtTheNextStart) {
 TEST_F(PatienceOfCallers, TheEndInterruptsLoading) {
   ASSERT_TRUE(fixture::WriteTinyRepository(repository()).ok());
   int loaded = 0;
-  const auto opened = Registry::Open(
-      {.repository = repository(), .runtime = runtime_.get(), .ending = [&] { return flag_.load(); }},
-      [&](const Registry::Event& event) {
-        loaded += event.kind == Kind::kModelLoaded;
-        flag_ = true;
-      });
+  const auto opened = Registry::Open({.repository = repository(),
+                                      .runtime = runtime_.get(),
+                                      .ending = [&] { return flag_.load(); }},
+                                     [&](const Registry::Event& event) {
+                                       loaded += event.kind == Kind::kModelLoaded;
+                                       flag_ = true;
+                                     });
   EXPECT_EQ(opened.status().code(), StatusCode::kUnavailable) << opened.status();
   EXPECT_EQ(loaded, 1);
 }

@@ -11,9 +11,14 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "server/registry/registry.h"
 #include "tests/server/registry/registry_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

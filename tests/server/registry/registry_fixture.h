@@ -11,7 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/device_runtime.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
+#include "core/plan/method.h"
+#include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {

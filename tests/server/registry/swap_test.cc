@@ -8,8 +8,17 @@
 #include <fstream>
 #include <thread>
 
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "tests/server/registry/registry_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

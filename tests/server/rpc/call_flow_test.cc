@@ -5,7 +5,9 @@
 
 #include <thread>
 
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "server/rpc/call.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/fake_engine.h"
 
@@ -43,10 +45,9 @@ class CallFlowTest : public testing::Test {
   }
 
   std::shared_ptr<FakeEngineControl> control_ = std::make_shared<FakeEngineControl>();
-  TestServer server_{
-      BatcherOptionsWith({.solvers = 1, .batch_rows_max = 10, .queue_rows_max = 20}),
-      MakeFakeRuntime(control_),
-      LimitsWith({.request_rows_max = 1000, .retry_pushback_ms = 77})};
+  TestServer server_{BatcherOptionsWith({.solvers = 1, .batch_rows_max = 10, .queue_rows_max = 20}),
+                     MakeFakeRuntime(control_),
+                     LimitsWith({.request_rows_max = 1000, .retry_pushback_ms = 77})};
   grpc::ClientContext context_;
 };
 

@@ -7,8 +7,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/engine/device_runtime.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {

@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "core/engine/device_runtime.h"
+#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
+#include "server/clock/clock.h"
+#include "server/registry/registry.h"
+
 namespace hyperserve {
 
 TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
@@ -35,7 +42,7 @@ TestServer::~TestServer() {
 void TestServer::Load() {
   EXPECT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
   auto registry = Registry::Open(
-      {.repository = folder.path(), .gate_margin = 0.02, .device = "cpu", .publish_queue_limit = 8},
+      {.repository = folder.path(), .gate_margin = 0.02, .runtime = runtime.get(), .publish_queue_limit = 8},
       [](const Registry::Event&) {});
   ASSERT_TRUE(registry.ok()) << registry.status();
   environment.set_registry(*std::move(registry));

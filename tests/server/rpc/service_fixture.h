@@ -5,8 +5,13 @@
 
 #include <memory>
 
+#include "core/engine/device_runtime.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
+#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
+#include "server/metrics/metrics.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/hyperserve_service.h"
 #include "tests/server/calls/served_fixture.h"

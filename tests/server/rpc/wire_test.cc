@@ -3,7 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/io/tensor.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "server/calls/ask.h"
+#include "server/calls/flow.h"
+#include "server/calls/info.h"
 #include "server/calls/rows.h"
+#include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
 
 namespace hyperserve {

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/file.h"
 #include "core/io/tensor.h"

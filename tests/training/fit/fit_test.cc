@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"

@@ -6,9 +6,11 @@
 
 #include <cmath>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
@@ -69,10 +71,10 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
   const auto runtime = MakeDeviceRuntime("cpu").value();
   const SolveInputs inputs{.entry = Entry::kState, .rows = fixture::TinyInputs(flow, 50)};
   auto measurer = Measurer::Make(*runtime, {.model = model,
-                                           .direction = Direction::kNoiseToData,
-                                           .inputs = inputs,
-                                           .reference = ParsePlan("dopri5:1e-9").value(),
-                                           .batch = 32});
+                                            .direction = Direction::kNoiseToData,
+                                            .inputs = inputs,
+                                            .reference = ParsePlan("dopri5:1e-9").value(),
+                                            .batch = 32});
   ASSERT_TRUE(measurer.ok()) << measurer.status();
   const auto euler = measurer->Measure(ParsePlan("euler:1").value(), nullptr);
   ASSERT_TRUE(euler.ok()) << euler.status();
