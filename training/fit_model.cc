@@ -21,9 +21,9 @@ namespace {
 
 bool HoldsBatchNorm(const LayerList& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const auto* augment = std::get_if<AugmentLayer>(&layer.kind);
+    const LayerList* inner = InnerLayers(layer);
     return std::holds_alternative<BatchNormLayer>(layer.kind) ||
-           (augment != nullptr && HoldsBatchNorm(augment->layers));
+           (inner != nullptr && HoldsBatchNorm(*inner));
   });
 }
 

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
-#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 

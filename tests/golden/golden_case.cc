@@ -21,7 +21,7 @@ Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out
 Layer Conv(int64_t in, int64_t out) {
   return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
 }
-Layer Softplus() { return {ActivationLayer{ActivationKind::kSoftplus}}; }
+Layer Softplus() { return {SoftplusLayer{}}; }
 Layer Prelu() { return {PreluLayer{.slopes = 1}}; }
 
 // The tensors named <from>.<part> as <to>.<part>.

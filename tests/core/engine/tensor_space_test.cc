@@ -15,7 +15,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const LayerList kField = {
-    {LinearLayer{.in = 2, .out = 6}}, {ActivationLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
+    {LinearLayer{.in = 2, .out = 6}}, {SoftplusLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
 const LayerList kNet = {{LinearLayer{.in = 5, .out = 2}}};
 
 TensorMap Random(const LayerList& layers) {
