@@ -17,6 +17,7 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"

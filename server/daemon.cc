@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/io/file.h"
 #include "programs/version.h"
 #include "server/batching/batcher.h"

@@ -5,6 +5,7 @@
 
 #include "core/base/one_line.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "programs/standard_streams.h"
 #include "server/daemon.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "programs/command_line.h"
 #include "programs/standard_streams.h"

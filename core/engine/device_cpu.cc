@@ -1,6 +1,7 @@
 // Linked where the build has no CUDA.
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 
 namespace hyperserve {
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/kernels/philox.h"
 #include "core/kernels/row_errors.h"
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
 
 namespace hyperserve {
 namespace {
@@ -24,21 +25,30 @@ at::Tensor Kept(const at::Tensor& y, const int64_t dim, const int64_t rows) {
   return y.defined() && y.size(dim) != rows ? y.narrow(dim, 0, rows) : y;
 }
 
+// For rows of `elements` numbers.
+int64_t MultipleFor(const RowRule rule, const int64_t elements) {
+  switch (rule) {
+    case RowRule::kAny:
+      return 1;
+    case RowRule::kVectors:
+      return kVectorisedNumbers / std::gcd(elements, kVectorisedNumbers);
+    case RowRule::kMatrix:
+      break;
+  }
+  return kMatrixRows;
+}
+
 }  // namespace
 
 int64_t RowMultiple(const LayerList& layers, const Shape& input) {
-  int64_t multiple = 1;
+  int64_t multiple = 1;  // every rule gives a power of two, so the largest serves all
   Shape shape = input;
   for (const Layer& layer : layers) {
-    if (std::holds_alternative<LinearLayer>(layer.kind)) return kMatrixRows;
-    if (const auto* augment = std::get_if<AugmentLayer>(&layer.kind)) {
-      multiple = std::max(multiple, RowMultiple(augment->layers, shape));
+    multiple = std::max(multiple, MultipleFor(RowRuleOf(layer), *ElementCount(shape)));
+    if (const LayerList* inner = InnerLayers(layer)) {
+      multiple = std::max(multiple, RowMultiple(*inner, shape));
     }
-    if (std::holds_alternative<ActivationLayer>(layer.kind)) {
-      const int64_t elements = *ElementCount(shape);
-      multiple = std::max(multiple, kVectorisedNumbers / std::gcd(elements, kVectorisedNumbers));
-    }
-    shape = OutputShape({layer}, shape).value();
+    shape = OutputShape(layer, shape).value();
   }
   return multiple;
 }

@@ -9,8 +9,9 @@
 #include <cstdint>
 
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
-#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"

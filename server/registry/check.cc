@@ -13,6 +13,7 @@
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"

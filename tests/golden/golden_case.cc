@@ -11,6 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -25,7 +31,7 @@ Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out
 Layer Conv(int64_t in, int64_t out) {
   return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
 }
-Layer Softplus() { return {ActivationLayer{ActivationKind::kSoftplus}}; }
+Layer Softplus() { return {SoftplusLayer{}}; }
 Layer Prelu() { return {PreluLayer{.slopes = 1}}; }
 
 // The tensors named <from>.<part> as <to>.<part>.

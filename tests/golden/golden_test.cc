@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/io/philox.h"
 #include "core/io/tensor.h"

@@ -11,6 +11,9 @@
 #include "core/engine/engine.h"
 #include "core/engine/tensor_space.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
@@ -29,9 +32,9 @@ namespace {
 
 bool HoldsBatchNorm(const LayerList& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const auto* augment = std::get_if<AugmentLayer>(&layer.kind);
+    const LayerList* inner = InnerLayers(layer);
     return std::holds_alternative<BatchNormLayer>(layer.kind) ||
-           (augment != nullptr && HoldsBatchNorm(augment->layers));
+           (inner != nullptr && HoldsBatchNorm(*inner));
   });
 }
 

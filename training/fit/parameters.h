@@ -6,14 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "training/data/random.h"
 
 namespace hyperserve {
 
-// float32 on the CPU, named as ExpectedTensors(layers, prefix) names them: weights and biases of
-// linear and conv2d uniform within 1/sqrt(fan in), norms the identity, PReLU slopes 1/4.
+// float32 on the CPU, every tensor of ListTensors(layers, prefix) as its entry says that it starts.
 TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, RandomStream& stream);
 
 // Sets the last layer's weight and bias to zero, so that the net says 0 before its first step: a

@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
@@ -17,10 +18,10 @@ absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runti
                                       SolveInputs inputs) {
   HS_ASSIGN_OR_RETURN(const Plan reference, ParsePlan(recipe.calibrate().reference()));
   return Measurer::Make(runtime, {.model = std::move(model),
-                                 .direction = direction,
-                                 .inputs = std::move(inputs),
-                                 .reference = reference,
-                                 .batch = recipe.calibrate().batch()});
+                                  .direction = direction,
+                                  .inputs = std::move(inputs),
+                                  .reference = reference,
+                                  .batch = recipe.calibrate().batch()});
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,

@@ -7,6 +7,8 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/plan.h"

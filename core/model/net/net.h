@@ -1,5 +1,5 @@
 // The layers of a spec applied to tensors: values, and values with forward-mode tangents. The one
-// LibTorch header of core/model, for core/engine and training/ only.
+// LibTorch header that leaves core/model, for core/engine and training/ only.
 //
 // Everything is made of differentiable tensor operations: the trainer runs the same code under
 // autograd, with tensors of its own that require a gradient, and can differentiate through a trace.
@@ -19,6 +19,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/spec/spec.h"
 
 namespace hyperserve {
@@ -33,9 +35,9 @@ struct Dual {
 
 // A layer with its tensors; one not needed by the layer's kind is undefined.
 struct BoundLayer {
-  Layer layer;  // of an augment without its inner layers: those are bound in `inner`
+  Layer layer;
   at::Tensor weight, bias, running_mean, running_var;
-  std::vector<BoundLayer> inner;
+  std::vector<BoundLayer> inner;  // those within the layer
 };
 
 // A list of layers with tensors of one device and dtype. Immutable, cheap to copy (it shares its
@@ -54,11 +56,11 @@ class Net {
   // The same with tangents; depth's tangents [T, B] are zero where undefined.
   Dual Apply(const Dual& x, const Dual& depth) const;
 
-  bool uses_depth() const { return uses_depth_; }  // is there a depth_cat in it?
+  bool uses_depth() const { return uses_depth_; }  // does any layer read the depth?
   bool empty() const { return layers_.empty(); }
 
  private:
-  explicit Net(std::vector<BoundLayer> layers);
+  Net(std::vector<BoundLayer> layers, bool uses_depth);
   std::vector<BoundLayer> layers_;
   bool uses_depth_ = false;
 };

@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 

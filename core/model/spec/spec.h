@@ -1,70 +1,24 @@
-// What model.json and hypersolver.json say, as plain data (docs/MODEL_FORMAT.md). The spec derives
-// every expected tensor.
+// What model.json and hypersolver.json say, as plain data (docs/MODEL_FORMAT.md). The layers derive
+// every expected tensor (core/model/layers/layer.h).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
 
 inline constexpr int64_t kModelJsonBytesMax = 1 << 20;  // of model.json or hypersolver.json
-
-struct Layer;
-
-// y = x W^T + b; weight [out, in].
-struct LinearLayer {
-  int64_t in = 0, out = 0;
-  bool bias = true;
-};
-// Cross-correlation on NCHW with zero padding; weight [out, in, kernel, kernel].
-struct Conv2dLayer {
-  int64_t in = 0, out = 0, kernel = 1, padding = 0, stride = 1;
-  bool bias = true;
-};
-// Eval mode: running_mean, running_var, weight, bias, each [channels].
-struct BatchNormLayer {
-  int64_t channels = 0;
-  double eps = 1e-5;
-};
-struct GroupNormLayer {
-  int64_t groups = 1, channels = 0;
-  double eps = 1e-5;
-};
-enum class ActivationKind { kSoftplus, kTanh, kRelu, kSilu, kGelu, kSigmoid };
-struct ActivationLayer {
-  ActivationKind kind = ActivationKind::kSoftplus;
-};
-// slopes: 1 (shared) or one a channel; weight [slopes].
-struct PreluLayer {
-  int64_t slopes = 1;
-};
-struct AvgPoolLayer {
-  int64_t kernel = 2, stride = 2, padding = 0;
-};                        // padding counted in the mean, as PyTorch does
-struct MeanPoolLayer {};  // mean over all pixels: [N, C, H, W] -> [N, C]
-struct FlattenLayer {};
-struct DepthCatLayer {};  // appends s as one constant feature or channel
-struct AugmentLayer {
-  std::vector<Layer> layers;
-};  // y = cat[layers(x), x]
-
-struct Layer {
-  std::variant<LinearLayer, Conv2dLayer, BatchNormLayer, GroupNormLayer, ActivationLayer,
-               PreluLayer, AvgPoolLayer, MeanPoolLayer, FlattenLayer, DepthCatLayer, AugmentLayer>
-      kind;
-};
-using LayerList = std::vector<Layer>;
 
 enum class ModelKind { kClassifier, kFlow };
 // Which way a solve runs. kForward: the field's own direction (classifiers, Solve). A flow's
@@ -115,19 +69,8 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
 std::string PrintModelSpec(const ModelSpec& spec);  // pretty JSON, parses back to the same
 std::string PrintHypersolverSpec(const HypersolverSpec& spec);
 
-// Shape of one row after these layers (no batch dimension). kInvalidArgument names the layer and
-// both shapes.
-absl::StatusOr<Shape> OutputShape(const LayerList& layers, const Shape& input);
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec);
 // Shape of the concatenated inputs of g.
 absl::StatusOr<Shape> CorrectionInputShape(const HypersolverSpec& spec, const Shape& state_shape);
-
-// Multiply-accumulates of one row through the layers (linear and conv2d; elementwise work is not
-// counted).
-absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input);
-
-// name -> shape of every tensor that the layers need: {"stem.0.weight": [1], ...}; prefix is
-// "stem", "field", "head" or "net".
-std::map<std::string, Shape> ExpectedTensors(const LayerList& layers, std::string_view prefix);
 
 }  // namespace hyperserve

@@ -6,6 +6,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/dense.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"

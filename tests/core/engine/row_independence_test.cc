@@ -8,11 +8,14 @@
 #include "core/engine/engine.h"
 #include "core/engine/row_padding.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/planned_solve.h"
+#include "tests/testing/random_layers.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -119,22 +122,19 @@ TEST_P(RowIndependenceTest, OfHypersolvedFlowsAndTheirDensities) {
   ExpectIndependent(spec, {2});
 }
 
-// Every activation and norm, on rows whose length fills no vector.
-TEST_P(RowIndependenceTest, OfEveryLayer) {
-  for (const ActivationKind kind :
-       {ActivationKind::kSoftplus, ActivationKind::kTanh, ActivationKind::kRelu,
-        ActivationKind::kSilu, ActivationKind::kGelu, ActivationKind::kSigmoid}) {
-    ModelSpec spec = fixture::FlowSpec();
-    spec.input.shape = {3, 5, 5};
-    spec.field = {{Conv2dLayer{.in = 3, .out = 7, .kernel = 3, .padding = 1}},
-                  {GroupNormLayer{.groups = 7, .channels = 7}},
-                  {ActivationLayer{kind}},
-                  {Conv2dLayer{.in = 7, .out = 3, .kernel = 1}},
-                  {ActivationLayer{kind}}};
-    ExpectIndependent({.model = fixture::RandomModel(spec, 1),
-                       .plan = Fixed(Method::kHeun, 2),
-                       .entry = Entry::kState},
-                      {3, 5, 5});
+// Every kind of layer, on rows whose length fills no vector.
+TEST_P(RowIndependenceTest, OfRandomNets) {
+  for (const Shape& row : {Shape{3}, Shape{3, 6, 2}}) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      ModelSpec spec = fixture::FlowSpec();
+      spec.input.shape = row;
+      spec.field = fixture::RandomLayers(row, seed);
+      SCOPED_TRACE(PrintModelSpec(spec));
+      ExpectIndependent({.model = fixture::RandomModel(spec, seed),
+                         .plan = Fixed(Method::kHeun, 2),
+                         .entry = Entry::kState},
+                        row);
+    }
   }
 }
 
@@ -169,21 +169,6 @@ TEST_P(RowIndependenceTest, OfConvolutions) {
                        .entry = Entry::kState},
                       spec.input.shape);
   }
-}
-
-TEST(RowPaddingTest, FollowsTheLayers) {
-  const Layer softplus = {ActivationLayer{}}, relu = {PreluLayer{}};
-  EXPECT_EQ(RowMultiple({softplus}, {2}), 16);
-  EXPECT_EQ(RowMultiple({softplus}, {32, 28, 28}), 1);
-  EXPECT_EQ(RowMultiple({softplus}, {3, 5, 5}), 32);
-  EXPECT_EQ(RowMultiple({relu}, {3, 5, 5}), 1);
-  EXPECT_EQ(RowMultiple({{LinearLayer{.in = 4, .out = 4}}}, {4}), 32);
-  EXPECT_EQ(RowMultiple({{AugmentLayer{.layers = {softplus}}}}, {8}), 4);
-  const RowPadding padding{.multiple = 32, .at_least = 64};
-  EXPECT_EQ(padding.Rows(1), 64);
-  EXPECT_EQ(padding.Rows(65), 96);
-  EXPECT_EQ(Bucket(1), 1);
-  EXPECT_EQ(Bucket(33), 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RowIndependenceTest, testing::ValuesIn(DeviceNames()),

@@ -7,6 +7,9 @@
 #include <limits>
 
 #include "core/engine/row_numbers.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/space.h"
@@ -19,7 +22,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const LayerList kField = {
-    {LinearLayer{.in = 2, .out = 6}}, {ActivationLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
+    {LinearLayer{.in = 2, .out = 6}}, {SoftplusLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
 const LayerList kNet = {{LinearLayer{.in = 5, .out = 2}}};
 
 TensorMap Random(const LayerList& layers) {

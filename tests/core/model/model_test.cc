@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "core/model/net/norms.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
 #include "server/clock/clock.h"

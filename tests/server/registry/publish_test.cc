@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "core/io/tensor.h"
+#include "core/model/net/norms.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/model/net/model.h"
+#include "core/model/net/norms.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/verdicts.h"
 #include "core/model/spec/spec.h"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/io/philox.h"
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"

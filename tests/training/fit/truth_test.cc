@@ -8,6 +8,9 @@
 #include <cmath>
 
 #include "core/engine/tensor_space.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"

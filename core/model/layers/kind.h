@@ -1,0 +1,135 @@
+// What a kind of layer says of itself, as plain data: the parts of an entry in the table of
+// layer.h, and the concept that an entry fulfils. No LibTorch, no protobuf.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/layer_limits.h"
+
+namespace hyperserve {
+
+struct Layer;
+using LayerList = std::vector<Layer>;
+
+// The tensors that a layer may have, named as PyTorch names them.
+enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
+std::string_view TensorRoleName(TensorRole role);  // "weight"
+
+// How a tensor's numbers begin before training: uniform within value - spread and value + spread.
+struct Start {
+  double value = 0.0, spread = 0.0;
+};
+
+struct LayerTensor {
+  TensorRole role = TensorRole::kWeight;
+  Shape shape;
+  Start start;
+};
+using LayerTensors = std::vector<LayerTensor>;
+
+// Why a row's bits could depend on the number of rows, on the CPU (core/engine/row_padding.h).
+enum class RowRule {
+  kAny,      // they could not: sums within a row, products, choices
+  kVectors,  // exp and its kin round differently in the tail that does not fill a vector
+  kMatrix,   // the matrix product takes other kernels for few rows
+};
+
+// Sizes in pixels; one number stands for both.
+struct HeightWidth {
+  constexpr HeightWidth(int64_t both) : HeightWidth(both, both) {}  // NOLINT: a number is a size
+  constexpr HeightWidth(int64_t height, int64_t width) : height(height), width(width) {}
+  int64_t height, width;
+};
+
+// What a field of an entry may say, both ends included.
+struct Range {
+  int64_t low = 0, high = 0;
+};
+struct RealRange {
+  double low = 0, high = 0;
+};
+inline constexpr Range kChannelRange = {1, layer_limits::kChannels};
+inline constexpr Range kKernelRange = {1, layer_limits::kKernel};
+inline constexpr Range kPaddingRange = {0, layer_limits::kKernel};
+inline constexpr RealRange kSlopeRange = {-layer_limits::kCoefficient, layer_limits::kCoefficient};
+inline constexpr RealRange kSharpnessRange = {1 / layer_limits::kCoefficient,
+                                              layer_limits::kCoefficient};
+inline constexpr RealRange kDivisorRange = {layer_limits::kSmallest, layer_limits::kCoefficient};
+
+// "wants rows of <what>, found [3, 28, 28]"
+absl::Status Wants(std::string_view what, const Shape& found);
+// `input` where its first dimension is `channels`, else kInvalidArgument.
+absl::StatusOr<Shape> SameShape(const Shape& input, int64_t channels);
+// What is left of [C, H, W] where a window moves over padded pixels; kInvalidArgument where
+// `input` has no pixels or the window does not fit.
+absl::StatusOr<Shape> WindowShape(const Shape& input, HeightWidth kernel, HeightWidth padding,
+                                  int64_t stride);
+// kInvalidArgument where `divisor` (>= 1) does not divide `value`: "<name> 3 does not divide ..."
+absl::Status CheckDivides(std::string_view name, int64_t divisor, std::string_view what,
+                          int64_t value);
+
+// Uniform within 1/sqrt(fan in), as PyTorch begins; weight [out, ...], bias [out].
+LayerTensors WeightAndBias(const Shape& weight, bool has_bias);  // NOLINT: mirrors the field
+// Weights 1 and biases 0 of this shape.
+LayerTensors IdentityScale(const Shape& shape);
+
+// The common part of functions that work number by number.
+template <RowRule rule>
+struct Elementwise {
+  static constexpr RowRule kRows = rule;
+  static absl::StatusOr<Shape> Output(const Shape& input) { return input; }
+  static int64_t Macs(const Shape&) { return 0; }
+  static LayerTensors Tensors() { return {}; }
+};
+
+// Stands for any visitor of an entry's fields.
+struct AnyVisitor {
+  void operator()(const auto&...) const {}
+};
+
+// A kind that maps a row by itself.
+//   Output(input)  shape of a row after it; kInvalidArgument says what it wants
+//   Macs(output)   multiply-accumulates of one row; elementwise work is not counted
+//   Tensors()      what it takes from the weights file, and how that begins in training
+template <class Kind>
+concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
+  { kind.Output(shape) } -> std::same_as<absl::StatusOr<Shape>>;
+  { kind.Macs(shape) } -> std::same_as<int64_t>;
+  { kind.Tensors() } -> std::same_as<LayerTensors>;
+};
+
+// A kind that joins a row with what its own `layers` make of it; their tensors and costs are its.
+//   Join(input, inner)  shape of a row after it
+template <class Kind>
+concept NestedEntry = requires(const Kind& kind, const Shape& shape) {
+  { kind.layers } -> std::same_as<const LayerList&>;
+  { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
+};
+
+// A kind that reads the depth s beside the row: `static constexpr bool kReadsDepth = true`.
+template <class Kind>
+concept DepthEntry = requires {
+  requires Kind::kReadsDepth;
+};
+
+// An entry is whole.
+//   kName          in JSON and in messages
+//   kRows          what it asks of the number of rows
+//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
+//                  initial value is what an absent field means (layer_proto.cc has the overloads)
+template <class Kind>
+concept LayerEntry = requires(AnyVisitor visit) {
+  { Kind::kName } -> std::convertible_to<std::string_view>;
+  { Kind::kRows } -> std::convertible_to<RowRule>;
+  Kind::Fields(visit);
+}
+&&(PlainEntry<Kind> || NestedEntry<Kind>);
+
+}  // namespace hyperserve
