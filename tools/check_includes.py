@@ -6,7 +6,8 @@ import cpp_names
 import source_tree
 
 MODEL = ["core/model/layers", "core/model/spec", "core/model/net", "core/model/repository"]
-CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine"]
+CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
+        "core/engine/readable"]
 TRAINING = ["training/data", "training/fit", "training/measure"]
 SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
@@ -24,7 +25,8 @@ MAY_INCLUDE = {
     "core/model/repository": ["core/base", "core/plan", "core/io", "core/model/spec"],
     "core/kernels": ["core/ode", "core/plan"],
     # Arrays (core/io/tensor.h) are the plain data that cross the engine's contract, and so batching's and rpc's.
-    "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels"],
+    "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine/readable"],
+    "core/engine/readable": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine"],
     "server/clock": [],
     "server/metrics": [],
     "server/batching": ["core/base", "core/plan", "core/io", "core/engine", "server/metrics", "server/clock"],

@@ -26,7 +26,6 @@ namespace {
 
 constexpr int64_t kFileBytesMax = int64_t{4} << 30;
 
-
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // The numbers of one line; nullopt where one of its fields is none.

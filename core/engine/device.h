@@ -20,7 +20,7 @@ absl::StatusOr<at::Device> FindDevice(std::string_view name);
 std::vector<DeviceInfo> CudaDevices();
 // PhiloxNormals into `rows`, a contiguous CUDA tensor [rows, dimensions], F32 or F64.
 void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
-// RowErrorSquares of core/engine/row_numbers.h: F64 [B] on the device.
+// RowErrorSquares of core/engine/readable/row_numbers.h: F64 [B] on the device.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                             const std::vector<double>& rtol, const std::vector<double>& atol);
 

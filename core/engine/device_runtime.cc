@@ -10,7 +10,7 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
-#include "core/engine/readable_run.h"
+#include "core/engine/readable/readable_run.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kEvaluationsAtOnce = 64;  // between two looks at what is done
 
-absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run, const std::function<bool()>& cancelled) {
+absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
+                                                      const std::function<bool()>& cancelled) {
   for (bool done = false; !done;) {
     HS_ASSIGN_OR_RETURN(done, run.Advance(kEvaluationsAtOnce, cancelled));
   }

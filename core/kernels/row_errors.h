@@ -1,7 +1,7 @@
 // Error norms on the device, one block of threads a row, summed in an order that depends on the
 // row's length alone: a row's norm never depends on the batch. The host's twin is RowErrorSquares
-// (core/engine/row_numbers.h), which sums in another order: equal to some units of rounding in
-// double.
+// (core/engine/readable/row_numbers.h), which sums in another order: equal to some units of
+// rounding in double.
 #pragma once
 
 #include <cuda_runtime_api.h>

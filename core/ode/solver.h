@@ -4,7 +4,7 @@
 //   BatchSolver<Space> solver(&space, options);
 //   solver.Admit(z0, {{.rows = 2, .control = FixedSteps{.steps = 4}}});
 //   while (!solver.Advance(8)) { ... look at deadlines, admit more ... }
-//   for (const SolveResult<Space::State>& ended : solver.TakeFinished()) ...
+//   ... solver.TakeFinished() ...
 //
 // Every row has its own status, depth, number of steps or tolerances and, under error control, its
 // own step size; rows that have finished are taken out of the batch and cost nothing. A row's

@@ -23,12 +23,12 @@ struct WarmUpSubject {
 };
 
 struct RegistryOptions {
-  std::string repository;           // the folder
-  bool read_only = false;           // publish and rollback are refused with kFailedPrecondition
-  double gate_margin = 0;           // as DecideGate's
-  double poll_seconds = 0;          // between two looks at the folder for generations; 0: never
+  std::string repository;            // the folder
+  bool read_only = false;            // publish and rollback are refused with kFailedPrecondition
+  double gate_margin = 0;            // as DecideGate's
+  double poll_seconds = 0;           // between two looks at the folder for generations; 0: never
   DeviceRuntime* runtime = nullptr;  // where the gate measures; outlives the registry
-  int64_t publish_queue_limit = 0;  // candidates waiting; more are kResourceExhausted
+  int64_t publish_queue_limit = 0;   // candidates waiting; more are kResourceExhausted
   // Warms what will be served on every serving device, before the swap; called on the registry's
   // thread. Where `interrupted` says yes, nobody waits for it any more. May be empty.
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;

@@ -7,8 +7,11 @@
 
 #include "core/base/status.h"
 #include "server/batching/work.h"
+#include "server/calls/classify.h"
+#include "server/calls/flow.h"
 #include "server/calls/info.h"
 #include "server/calls/prepare.h"
+#include "server/calls/solve.h"
 #include "server/rpc/call.h"
 #include "server/rpc/environment.h"
 

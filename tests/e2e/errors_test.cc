@@ -12,6 +12,7 @@
 
 #include "client/client.h"
 #include "client/deadline.h"
+#include "client/wire_tensor.h"
 #include "core/io/tensor.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"

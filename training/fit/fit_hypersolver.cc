@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/model/net/net.h"

@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "training/data/recipe.h"
-#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 
@@ -22,7 +22,7 @@ struct HypersolverFitOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;
   at::Device device = at::kCPU;
-  DeviceRuntime* runtime = nullptr;                   // of the same device
+  DeviceRuntime* runtime = nullptr;           // of the same device
   std::optional<GenerationFiles> start_from;  // weights to begin with: a refresh
   // Classical plans measured already (the model's calibration.json), for `wins`; empty: those of
   // the recipe are measured.

@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"

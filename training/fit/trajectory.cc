@@ -1,9 +1,9 @@
 #include "training/fit/trajectory.h"
 
 #include "core/base/status.h"
-#include "core/engine/batch_rows.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
+#include "core/engine/readable/batch_rows.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/solve_result.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
 #include "core/ode/tableau.h"

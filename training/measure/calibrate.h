@@ -8,12 +8,12 @@
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/measure/measure.h"
-#include "core/model/repository/calibration.h"
 
 namespace hyperserve {
 

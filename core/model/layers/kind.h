@@ -34,7 +34,8 @@ struct LayerTensor {
 };
 using LayerTensors = std::vector<LayerTensor>;
 
-// Why a row's bits could depend on the number of rows, on the CPU (core/engine/row_padding.h).
+// Why a row's bits could depend on the number of rows, on the CPU
+// (core/engine/readable/row_padding.h).
 enum class RowRule {
   kAny,      // they could not: sums within a row, products, choices
   kVectors,  // exp and its kin round differently in the tail that does not fill a vector

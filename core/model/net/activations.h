@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/model/layers/activations.h"
-#include "core/model/net/net.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/pushforward.h"
 
 namespace hyperserve {

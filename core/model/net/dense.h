@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/model/layers/dense.h"
-#include "core/model/net/net.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/pushforward.h"
 
 namespace hyperserve {

@@ -21,24 +21,12 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/spec/spec.h"
 
 namespace hyperserve {
 
 using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
-
-// A value and its derivatives along T directions. Where `tangents` is undefined none are carried.
-struct Dual {
-  at::Tensor value;     // [B, ...]
-  at::Tensor tangents;  // [T, B, ...]
-};
-
-// A layer with its tensors; one not needed by the layer's kind is undefined.
-struct BoundLayer {
-  Layer layer;
-  at::Tensor weight, bias, running_mean, running_var;
-  std::vector<BoundLayer> inner;  // those within the layer
-};
 
 // A list of layers with tensors of one device and dtype. Immutable, cheap to copy (it shares its
 // tensors), usable by many threads at once.

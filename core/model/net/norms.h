@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/model/layers/norms.h"
-#include "core/model/net/net.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/pushforward.h"
 
 namespace hyperserve {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/model/net/net.h"
+#include "core/model/net/bound_layer.h"
 
 namespace hyperserve {
 

@@ -7,6 +7,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
+#include "core/io/philox.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"

@@ -6,7 +6,7 @@
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
-#include "core/engine/row_padding.h"
+#include "core/engine/readable/row_padding.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"

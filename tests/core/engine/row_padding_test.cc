@@ -1,5 +1,5 @@
 // What RowMultiple asks of the number of rows is enough for every kind of layer, on the CPU.
-#include "core/engine/row_padding.h"
+#include "core/engine/readable/row_padding.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "tests/testing/random_layers.h"

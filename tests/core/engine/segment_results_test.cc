@@ -1,4 +1,4 @@
-#include "core/engine/segment_results.h"
+#include "core/engine/readable/segment_results.h"
 
 #include <gtest/gtest.h>
 

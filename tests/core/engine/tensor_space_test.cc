@@ -1,4 +1,4 @@
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/kind.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/engine/device.h"
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
 #include "core/io/philox.h"
 #include "core/ode/space.h"
 

@@ -7,6 +7,7 @@
 #include "core/model/layers/activations.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 #include "tests/testing/random_tensors.h"
 

@@ -12,6 +12,7 @@
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/spec/spec.h"
 #include "tests/testing/random_layers.h"
 #include "tests/testing/random_tensors.h"

@@ -41,9 +41,11 @@ TestServer::~TestServer() {
 
 void TestServer::Load() {
   EXPECT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
-  auto registry = Registry::Open(
-      {.repository = folder.path(), .gate_margin = 0.02, .runtime = runtime.get(), .publish_queue_limit = 8},
-      [](const Registry::Event&) {});
+  auto registry = Registry::Open({.repository = folder.path(),
+                                  .gate_margin = 0.02,
+                                  .runtime = runtime.get(),
+                                  .publish_queue_limit = 8},
+                                 [](const Registry::Event&) {});
   ASSERT_TRUE(registry.ok()) << registry.status();
   environment.set_registry(*std::move(registry));
 }

@@ -13,6 +13,7 @@
 #include "server/calls/limits.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/testing/model_fixture.h"

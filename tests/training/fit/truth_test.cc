@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"

@@ -1,4 +1,4 @@
-#include "core/engine/solve_setup.h"
+#include "core/engine/readable/solve_setup.h"
 
 #include <algorithm>
 #include <utility>

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 
 #include "core/engine/batch_spec.h"
-#include "core/engine/row_padding.h"
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/model/net/net.h"
 
 namespace hyperserve {

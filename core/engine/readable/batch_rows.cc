@@ -1,4 +1,4 @@
-#include "core/engine/batch_rows.h"
+#include "core/engine/readable/batch_rows.h"
 
 #include <vector>
 

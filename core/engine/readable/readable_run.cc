@@ -1,4 +1,4 @@
-#include "core/engine/readable_run.h"
+#include "core/engine/readable/readable_run.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
@@ -11,14 +11,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/engine/batch_rows.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
-#include "core/engine/row_numbers.h"
-#include "core/engine/row_padding.h"
-#include "core/engine/segment_results.h"
-#include "core/engine/solve_setup.h"
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/batch_rows.h"
+#include "core/engine/readable/row_numbers.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/engine/readable/segment_results.h"
+#include "core/engine/readable/solve_setup.h"
+#include "core/engine/readable/tensor_space.h"
 #include "core/io/tensor.h"
 #include "core/model/net/net.h"
 #include "core/ode/masked.h"

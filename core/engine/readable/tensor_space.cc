@@ -1,10 +1,11 @@
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/spec/spec.h"
 
 namespace hyperserve {

@@ -1,4 +1,4 @@
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "core/engine/batch_spec.h"
-#include "core/engine/row_padding.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/space.h"

@@ -11,6 +11,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 
 namespace hyperserve {

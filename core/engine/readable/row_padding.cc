@@ -1,10 +1,11 @@
-#include "core/engine/row_padding.h"
+#include "core/engine/readable/row_padding.h"
 
 #include <bit>
 #include <numeric>
 
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
+#include "core/model/net/bound_layer.h"
 
 namespace hyperserve {
 namespace {
