@@ -73,7 +73,7 @@ void Solve(benchmark::State& state, DeviceRuntime& runtime, const Case& of) {
   }
   Segment segment{.rows = of.rows};
   if (of.spec.entry == Entry::kInput) {
-    segment.data = {.dtype = images.dtype, .shape = images.shape, .bytes = images.bytes};
+    segment.data = images.view();
   }
   double nfe = 0, macs = 0;
   for (auto _ : state) {

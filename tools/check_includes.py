@@ -159,6 +159,8 @@ def missing_includes(tree, texts):
         own = texts.get(stem(file) + ".h", "") if not file.endswith(".h") else ""
         included = {file, *ANY.findall(text), *ANY.findall(own)}
         known = cpp_names.declared_within(text) | cpp_names.announced(text) | cpp_names.declared_within(own)
+        for fixture in (header for header in included if header.startswith("tests/")):
+            known |= cpp_names.declared_within(texts.get(fixture, ""))  # members that a test inherits
         missing = {}
         for name in cpp_names.used(text) - known:
             headers = homes.get(name, set())

@@ -86,11 +86,7 @@ class TorchRuntime final : public DeviceRuntime {
     HS_ASSIGN_OR_RETURN(StartedRun started, StartRun(spec, rows));
     const HostTensor zeros = ZeroRows(spec, rows);
     HS_RETURN_IF_ERROR(
-        started.run
-            ->Admit({.rows = rows,
-                     .data = {.dtype = zeros.dtype, .shape = zeros.shape, .bytes = zeros.bytes},
-                     .control = control})
-            .status());
+        started.run->Admit({.rows = rows, .data = zeros.view(), .control = control}).status());
     return SolveToEnd(*started.run, cancelled).status();
   }
 

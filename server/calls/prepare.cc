@@ -31,7 +31,7 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   const StepPlan plan = StepPlanOf(job.plan.plan);
   const auto data = std::make_shared<const HostTensor>(std::move(job.data));
   Work work{.segment = {.rows = job.rows,
-                        .data = {.dtype = data->dtype, .shape = data->shape, .bytes = data->bytes},
+                        .data = data->view(),
                         .seed = job.seed,
                         .first_row = job.first_row,
                         .control = ControlOf(plan, job.plan.max_steps)},

@@ -7,8 +7,6 @@
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
-#include "core/model/layers/kind.h"
-#include "core/ode/step.h"
 #include "core/plan/plan.h"
 #include "server/batching/batcher_options.h"
 #include "server/batching/work.h"

@@ -9,7 +9,6 @@
 
 #include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
-#include "core/model/layers/kind.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
