@@ -115,10 +115,9 @@ TEST_F(FlowFitTest, CorrectionBeatsItsBaseWhereItClaimsTo) {
   for (size_t i = 0; i < fitted->base_plans.size(); ++i) {
     const PlanCalibration& hyper = fitted->calibration.plans[i];
     const PlanCalibration& base = fitted->base_plans[i];
-    const bool claimed =
-        std::find(fitted->spec.steps.begin(), fitted->spec.steps.end(),
-                  ParsePlan(hyper.plan)->fixed()->steps) != fitted->spec.steps.end();
-    EXPECT_EQ(claimed, hyper.error_mean <= kClaimRatio * base.error_mean) << hyper.plan;
+    const bool claimed = std::find(fitted->spec.steps.begin(), fitted->spec.steps.end(),
+                                   hyper.plan.fixed()->steps) != fitted->spec.steps.end();
+    EXPECT_EQ(claimed, hyper.error_mean <= kClaimRatio * base.error_mean) << PrintPlan(hyper.plan);
     EXPECT_EQ(hyper.nfe, base.nfe);
     EXPECT_GT(hyper.macs, base.macs);
   }
@@ -168,7 +167,8 @@ TEST_F(FlowFitTest, PlansOfTheOtherDirectionDecideNothing) {
   Recipe recipe = FlowRecipe();
   recipe.mutable_hypersolver()->mutable_net()->set_direction("data_to_noise");
   HypersolverFitOptions options = Options();
-  options.classical = {{.plan = "rk4:1", .error_mean = 0, .macs = 1}};  // nothing could win
+  options.classical = {
+      {.plan = *ParsePlan("rk4:1"), .error_mean = 0, .macs = 1}};  // nothing could win
   const auto fitted = FitHypersolver(recipe, options);
   ASSERT_TRUE(fitted.ok()) << fitted.status();
   EXPECT_TRUE(fitted->calibration.plans[0].wins);
