@@ -1,6 +1,6 @@
 // The one page of options: every flag and every limit of the daemon with its default, bounds, unit
-// and reason. A new option is one line here: the flag, --help and GetServerInfo follow, and the
-// test server_docs_test writes the table of docs/OPERATIONS.md. Every function here is pure.
+// and reason. A new option is one line here: the flag, --help and GetServerInfo follow, and
+// server_docs_test compares the table of docs/OPERATIONS.md. Every function here is pure.
 #pragma once
 
 #include <cstdint>
