@@ -57,7 +57,7 @@ std::vector<Setting> Settings() {
 
 class GoldenTest : public testing::TestWithParam<Setting> {
  protected:
-  // False where the case is not there: the test is then skipped by name.
+  // False: the case is missing, and the test is skipped by name.
   bool Load(const std::string& name) {
     absl::StatusOr<GoldenCase> loaded = LoadGoldenCase(name);
     if (absl::IsNotFound(loaded.status())) return false;
