@@ -242,7 +242,7 @@ TEST_F(BatchLoopTest, LiveRunsAreBounded) {
   for (int level = 0; level < 4; ++level) {
     answers.push_back(Submit(MakeWork(1, steps)));
     Step();
-    steps /= 5;
+    steps /= 10;
   }
   EXPECT_EQ(control_->batches().size(), 4u);  // each is brief beside all that were there
   Answer refused = Submit(MakeWork(1, 1));    // no place: it waits until a run ends
