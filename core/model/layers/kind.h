@@ -23,14 +23,14 @@ enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
 // How a tensor's numbers begin before training: uniform within value - spread and value + spread.
-struct Start {
+struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
 
 struct LayerTensor {
   TensorRole role = TensorRole::kWeight;
   Shape shape;
-  Start start;
+  TensorStart start;
 };
 using LayerTensors = std::vector<LayerTensor>;
 
