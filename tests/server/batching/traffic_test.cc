@@ -14,7 +14,16 @@
 #include <limits>
 #include <random>
 
+#include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/plan/method.h"
+#include "server/batching/batch_loop.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 #include "tests/server/batching/batcher_fixture.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/fake_engine.h"
 
 namespace hyperserve {
 namespace {
