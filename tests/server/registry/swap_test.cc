@@ -1,4 +1,4 @@
-// What the swap promises to those who pin, and how the registry's thread behaves.
+// The promises of a swap to callers that have pinned, and the registry's thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -126,7 +126,7 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("out of device memory"));
   EXPECT_EQ(Active(), 1);
   EXPECT_THAT(active_when_warmed, ::testing::ElementsAre(0, 1));
-  // Our own fault is no verdict: after a restart the candidate gets another chance.
+  // A fault of our own gives no verdict: after a restart the candidate is tried again.
   EXPECT_FALSE(ReadVerdicts(HeunFolder())->contains(2));
   Open({.measure = Passes});
   EXPECT_EQ(Active(), 2);
@@ -158,7 +158,7 @@ TEST_F(SwapTest, WaitingCandidatesAreBounded) {
     EXPECT_THAT(answers, ::testing::ElementsAre(absl::StatusCode::kResourceExhausted));
   }
   leave.set_value();
-  registry_.reset();  // whatever still waits is answered
+  registry_.reset();  // answers all waiting candidates
   EXPECT_EQ(answers.size(), 4u);
 }
 
