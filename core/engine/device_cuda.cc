@@ -41,7 +41,7 @@ void SumSquares(const kernels::RowErrorOptions& options, const at::Tensor& error
 
 std::vector<DeviceInfo> CudaDevices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};  // no driver is no device
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};  // no driver: no devices
   std::vector<DeviceInfo> devices;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};

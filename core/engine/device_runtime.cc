@@ -18,7 +18,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kEvaluationsAtOnce = 64;  // between two looks at what is done
+constexpr int64_t kEvaluationsAtOnce = 64;  // of one Advance
 
 absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
                                                       const std::function<bool()>& cancelled) {
@@ -28,14 +28,15 @@ absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
   return run.TakeFinished();
 }
 
-// Of a segment that is given tolerances by a plan: a plan has no step limit.
+// The step limit of a control. A plan has none, so it comes from the segment.
 int64_t MaxStepsOf(const StepControl& control) {
   const auto* error = std::get_if<ErrorControl>(&control);
   return error == nullptr ? kMaxStepsDefault : error->max_steps;
 }
 
-// The streams of one device that no run holds. LibTorch keeps freed memory by stream, so no more
-// are taken from its pool than there are runs at once. Thread-safe; outlives its leases.
+// The free streams of one device. LibTorch keeps freed memory for each stream, so a stream that is
+// given back is reused before another is taken from LibTorch's pool. Thread-safe; must outlive its
+// leases.
 class Streams {
  public:
   explicit Streams(at::Device device) : device_(device) {}

@@ -1,9 +1,13 @@
-// A Run solves rows of one BatchSpec. Rows come in segments and leave as segments: a segment may be
-// admitted while others are under way, and shares their evaluations of f from then on.
+// A Run solves rows of one BatchSpec. Rows come in segments and leave as segments. A segment may be
+// admitted while others are under way; from then on they share evaluations of f.
 //
-// No LibTorch type crosses this header. A Run belongs to one thread at a time and is never locked;
-// it waits for nothing but the device and reads no clock. A row that goes wrong ends in its own
-// RowStatus, never in an error.
+//   ticket = run->Admit(segment);
+//   while (!run->Advance(8, cancelled)) { ... run->TakeFinished(), run->Admit(another) ... }
+//
+// No type of LibTorch crosses this header. A Run holds no lock: one thread at a time may use it. It
+// waits for the device only, starts no thread and reads no clock. A row that goes wrong ends in its
+// own RowStatus, never in an error of the run. A row's answer does not depend on other rows: bit
+// for bit on the CPU, and within one bucket on CUDA.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +25,33 @@ namespace hyperserve {
 // The rows of one request, or a part of them.
 struct Segment {
   int64_t rows = 0;
-  TensorView data;         // [rows, ...] row-major, of the spec's dtype; empty for kNoise
-  uint64_t seed = 0;       // kNoise
-  uint64_t first_row = 0;  // kNoise
-  StepControl control;     // K or tolerances, as the spec's stepping says
+  TensorView data;         // borrowed; [rows, ...] of the spec's dtype; ignored for kNoise
+  uint64_t seed = 0;       // kNoise only
+  uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
+  StepControl control;     // of all its rows; K or tolerances, as the spec's stepping says
 };
 
-// Rows in the order of their segment. Numbers of rows that did not converge are NaN unless said
-// otherwise. What the spec does not want is an empty tensor.
+// The rows of one segment, in its order. Outputs and log-densities of rows that did not converge
+// are NaN. A result that the spec does not ask for is a tensor without dimensions.
 struct BatchResult {
   std::vector<RowStatus> status;
-  HostTensor state;    // z(s1), [rows, state...]; F32 or F64 by tier. Rows that failed hold how far
-                       // they came.
-  HostTensor saved;    // [rows, save_at, state...]; depths not reached are NaN
-  HostTensor outputs;  // [rows, outputs]
-  // F64 [rows]. Solves from noise to data: log p(x) of the sample x = z(s1), which is
-  // log N(z0) - log|det dx/dz0|. Solves from data to noise: log p(x) of the row's x = z(s0), log
-  // N(z1) + log|det dz1/dx|.
+  // z(s1), [rows, state...]; F64 in tier double, else F32. The last finite state of rows that
+  // failed.
+  HostTensor state;
+  HostTensor saved;    // [rows, save_at, state...], dtype of state; NaN at depths not reached
+  HostTensor outputs;  // [rows, outputs], dtype of state
+  // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
+  // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
-  std::vector<int32_t> nfe;  // per row; rejected steps and the first-step estimate included
-  std::vector<int32_t> correction_evaluations;  // per row
-  // Per row: f, g, tangents (one pass each beside the value's), input and output maps included.
+  // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
+  // g, their tangents (one more pass each) and the input and output maps.
+  std::vector<int32_t> nfe;
+  std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;
-  int64_t bucket = 0;  // rows that the nets saw when the segment joined, padding included
+  int64_t bucket = 0;  // rows that the nets saw when the segment joined, with padding
 };
 
-using Ticket = int64_t;
+using Ticket = int64_t;  // names a segment within its run; never reused there
 
 struct SolvedSegment {
   Ticket ticket = 0;
@@ -57,24 +62,27 @@ class Run {
  public:
   virtual ~Run() = default;
 
-  // Rows that may be admitted now. On CUDA a run keeps the bucket that it was started with.
+  // The number of rows that Admit would take now. Limited on CUDA, where a run keeps the bucket
+  // that it was started with.
   virtual int64_t room() const = 0;
 
-  // Adds a segment; its rows start with the next step. Its data must stay until an Advance has
-  // returned or the ticket was dropped. kInvalidArgument for rows, data or a control that do not
-  // fit the spec; kResourceExhausted beyond room(). An error changes nothing.
+  // Adds a segment; its rows start with the next step. Its data must stay valid until the next
+  // Advance returns or the ticket is dropped. kInvalidArgument for rows, data or a control that do
+  // not fit the spec; kResourceExhausted for more than room() rows. An error changes nothing.
   virtual absl::StatusOr<Ticket> Admit(const Segment& segment) = 0;
 
-  // Makes at most `evaluations_max` evaluations of f on the rows that are here, each with what
-  // belongs to it; true when all rows have finished. `cancelled` is asked before each evaluation:
-  // where it says yes the status is kCancelled. After an error the run holds no rows.
+  // Makes at most `evaluations_max` evaluations of f on all rows; true when every row has finished.
+  // Calls `cancelled`, if it is set, before each evaluation and returns kCancelled when it is true.
+  // kInternal where the device or LibTorch fails. After an error the run holds no rows and no
+  // results, and may be used again.
   virtual absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                        const std::function<bool()>& cancelled) = 0;
 
-  // The segments whose rows have all finished since the last call.
+  // The segments that have become complete since the last call. Fails as Advance does.
   virtual absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() = 0;
 
-  // Forgets a segment wherever its rows are; nothing is told of them. Unknown tickets are ignored.
+  // Forgets a segment that TakeFinished has not returned: its rows cost nothing from the next step
+  // on and have no result. Unknown tickets are ignored.
   virtual void Drop(Ticket ticket) = 0;
 };
 

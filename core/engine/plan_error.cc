@@ -24,7 +24,7 @@ double RelativeError(std::span<const double> row, std::span<const double> exact)
     difference += (row[i] - exact[i]) * (row[i] - exact[i]);
     size += exact[i] * exact[i];
   }
-  // A reference of exactly zero has no relative error; the smallest float stands for its size.
+  // The smallest normal float stands for the size of a smaller reference, also of zero.
   return std::sqrt(difference) /
          std::max(std::sqrt(size), double{std::numeric_limits<float>::min()});
 }

@@ -22,7 +22,7 @@ template <class T>
 std::vector<double> NumbersOf(const TensorView& array) {
   std::vector<double> numbers(array.bytes.size() / sizeof(T));
   for (size_t i = 0; i < numbers.size(); ++i) {
-    T number;  // copied: a view into a file may be aligned to less than T wants
+    T number;  // copied, since a view into a file may not be aligned for T
     std::memcpy(&number, array.bytes.data() + i * sizeof(T), sizeof(T));
     numbers[i] = static_cast<double>(number);
   }

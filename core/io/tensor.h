@@ -1,5 +1,5 @@
-// Arrays as plain bytes: what files and the wire carry, and what the engines take and give. No
-// LibTorch.
+// Arrays as plain bytes, row-major and little-endian. Files and the wire carry them, and engines
+// take and return them. No LibTorch. Functions are pure and may be called from any thread.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ namespace hyperserve {
 
 enum class Dtype { kF32, kF64, kF16, kU8, kI64 };
 
-// The one table of dtypes, in the order of Dtype: everything else about them is derived from it.
+// The table of dtypes, in the order of Dtype. All other knowledge about them is derived from it.
 struct DtypeEntry {
   Dtype dtype;
-  std::string_view name;  // as in safetensors; the wire puts DTYPE_ before it
+  std::string_view name;  // as in safetensors; the wire's name is DTYPE_ and this
   size_t size;            // bytes of one element
 };
 inline constexpr std::array<DtypeEntry, 5> kDtypes = {{{Dtype::kF32, "F32", 4},
@@ -30,33 +30,37 @@ inline constexpr std::array<DtypeEntry, 5> kDtypes = {{{Dtype::kF32, "F32", 4},
 constexpr const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 constexpr size_t DtypeSize(Dtype dtype) { return EntryOf(dtype).size; }
 constexpr std::string_view DtypeName(Dtype dtype) { return EntryOf(dtype).name; }
-std::optional<Dtype> DtypeFromName(std::string_view name);
-std::string DtypeNames();  // "F32, F64, F16, U8, I64", for error texts
+std::optional<Dtype> DtypeFromName(std::string_view name);  // nullopt: not in the table
+std::string DtypeNames();  // "F32, F64, F16, U8, I64", for error messages
 
 using Shape = std::vector<int64_t>;
 std::string ShapeText(const Shape& shape);  // "[64, 1, 28, 28]"
-// Product of the dimensions; nullopt when one is negative or the product does not fit in int64.
+// The product of the dimensions; nullopt where one is negative or the product exceeds int64_t.
 std::optional<int64_t> ElementCount(const Shape& shape);
 
-// A borrowed array: its bytes belong to a file, a message or a HostTensor that must outlive it.
-// Row-major, little-endian. Invariant: bytes.size() == ElementCount(shape) * DtypeSize(dtype).
+// A borrowed array: its bytes belong to a file, a message or a HostTensor, which must outlive it.
+// Invariant: bytes.size() == ElementCount(shape) * DtypeSize(dtype). The bytes need not be aligned
+// to the elements.
+//
+// The one exception is an array without dimensions and without bytes. It stands for a result that
+// was not asked for.
 struct TensorView {
   Dtype dtype = Dtype::kF32;
   Shape shape;
   std::span<const std::byte> bytes;
 };
 
-// The same, owned.
+// The same with bytes of its own, aligned to the elements.
 struct HostTensor {
   Dtype dtype = Dtype::kF32;
   Shape shape;
   std::vector<std::byte> bytes;
 
-  static HostTensor Zeros(Dtype dtype, Shape shape);
+  static HostTensor Zeros(Dtype dtype, Shape shape);  // precondition: ElementCount(shape)
   static HostTensor CopyOf(const TensorView& view);
   TensorView view() const { return {.dtype = dtype, .shape = shape, .bytes = bytes}; }
   int64_t elements() const;
-  // Typed views. Precondition: T is the type of dtype's elements.
+  // The elements as values of T. Precondition: T has the type of dtype's elements.
   template <class T>
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -67,15 +71,16 @@ struct HostTensor {
   }
 };
 
-// Rows: the first dimension counts them. An array without dimensions stands for what was not asked
-// for: it has no rows, its part is itself, and joining it changes nothing.
+// Rows are the parts along the first dimension. An array without dimensions has no rows; RowsOf
+// returns it as it is, and AppendRows and JoinRows ignore it.
 int64_t RowCount(const TensorView& array);
-size_t RowBytes(const TensorView& array);  // of one row; 0 where there is none
-// Borrowed rows [begin, begin + count). Precondition: the array has them.
+size_t RowBytes(const TensorView& array);  // of one row; 0 where there are no rows
+// Borrows rows [begin, begin + count). Precondition: the array has them.
 TensorView RowsOf(const TensorView& array, int64_t begin, int64_t count);
-// A copy of the rows at these places, in this order; a place may come twice.
+// Copies the rows at these places, in this order; a place may come twice. Precondition: the array
+// has a first dimension, and each place lies below it.
 HostTensor RowsAt(const TensorView& array, std::span<const int64_t> places);
-// Puts the rows of `part` behind those of `whole`. Precondition: equal dtypes and shapes of a row.
+// Appends the rows of `part` to `whole`. Precondition: equal dtypes and row shapes.
 void AppendRows(const TensorView& part, HostTensor& whole);
 // All rows of all parts, in order.
 HostTensor JoinRows(std::span<const HostTensor> parts);

@@ -25,7 +25,7 @@ __device__ double Uniform(uint32_t word) {
   return (static_cast<double>(word >> 9) + 0.5) * (1.0 / 8388608.0);
 }
 
-// Box-Muller: the even dimension's normal, then the odd one's.
+// Box-Muller: the normal of the even dimension, then that of the odd one.
 __device__ double2 NormalPair(uint32_t word0, uint32_t word1) {
   const double radius = sqrt(-2.0 * log(Uniform(word0)));
   double sine, cosine;
@@ -33,7 +33,7 @@ __device__ double2 NormalPair(uint32_t word0, uint32_t word1) {
   return make_double2(radius * cosine, radius * sine);
 }
 
-// A thread makes the (up to) four numbers of one block of dimensions of one row.
+// One thread makes the numbers of four dimensions of one row, or fewer at the row's end.
 template <class Number>
 __global__ void FillNormals(uint2 key, uint64_t first_row, int64_t rows, int64_t dimensions,
                             Number* out) {

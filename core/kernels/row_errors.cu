@@ -17,7 +17,7 @@ __global__ void SumSquares(RowErrorOptions options, const Number* error, const N
     const double to = fabs(static_cast<double>(z1[begin + i]));
     const double e = static_cast<double>(error[begin + i]);
     const double scaled = e / (atol + rtol * fmax(from, to));
-    // A state that is infinite would make any error look small.
+    // An infinite state would make any error look small.
     sum += isfinite(from) && isfinite(to) && isfinite(e) ? scaled * scaled : nan("");
   }
   sums[threadIdx.x] = sum;

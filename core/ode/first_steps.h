@@ -1,4 +1,4 @@
-// The first step of rows under error control.
+// The first slopes and step sizes of rows under error control. Used by BatchSolver only.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace hyperserve {
 
-// One of the two tolerances of each row. Precondition: all are under error control.
+// One of the two tolerances of each row. Precondition: every row is under error control.
 inline PerRow Tolerances(const std::vector<Row>& rows, double ErrorControl::*tolerance) {
   PerRow values;
   values.reserve(rows.size());
@@ -22,8 +22,9 @@ inline PerRow Tolerances(const std::vector<Row>& rows, double ErrorControl::*tol
   return values;
 }
 
-// Fills in the first slopes and step sizes of rows that stand at s0, after Hairer (see
-// controller.h): two evaluations of f. Rows whose first slope is not finite end here.
+// Sets the first slope, step size and controller of rows that stand at s0; see controller.h for the
+// source. Makes two evaluations of f and counts them. A row with a non-finite first slope ends in
+// kNonFinite. Precondition: at least one row.
 template <StateSpace Space>
 void ChooseFirstSteps(const Space& space, const SolveOptions& options, Rows<Space>& rows) {
   using State = typename Space::State;

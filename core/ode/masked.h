@@ -1,4 +1,4 @@
-// Moving some rows of a state and leaving the others, bit for bit.
+// Choosing between two states row by row. Rows are copied bit for bit.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline bool Any(const std::vector<bool>& mask) {
   return std::find(mask.begin(), mask.end(), true) != mask.end();
 }
 
-// `yes` where the mask is set, else `no`.
+// The rows of `yes` where the mask is set, of `no` elsewhere. One mask entry for each row.
 template <StateSpace Space>
 typename Space::State Choose(const Space& space, const std::vector<bool>& mask,
                              typename Space::State yes, const typename Space::State& no) {

@@ -1,5 +1,5 @@
-// The rows that a BatchSolver is solving: what is known of each, and their states side by side.
-// Rows join at the end and leave from anywhere; whatever is kept a row moves with it.
+// The rows that a BatchSolver is solving: the progress of each row, and their states side by side.
+// Rows join at the end and leave from any place. Private to BatchSolver.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +18,35 @@ namespace hyperserve {
 struct Row {
   int64_t number = 0;  // as Admit gave it
   StepControl control;
-  double s = 0.0;
-  int64_t step = 0;  // fixed steps done
-  double eps = 0.0;  // what the controller asks for
-  StepController controller{1};
-  bool finite = true;              // of the last attempt
-  bool first_slope_known = false;  // and counted: f(s, z) was evaluated for a save point
-  size_t next_save = 0;            // into save_at
-  std::vector<bool> reached;       // of save_at
+  double s = 0.0;                  // the depth of its state
+  int64_t step = 0;                // fixed steps done
+  double eps = 0.0;                // error control: the next step size
+  StepController controller{1};    // error control; set by ChooseFirstSteps
+  bool finite = true;              // error control: was the last attempt finite?
+  bool first_slope_known = false;  // f(s, z) was evaluated and counted for a save point
+  size_t next_save = 0;            // index into save_at
+  std::vector<bool> reached;       // one for each of save_at
   RowCounts counts;
-  std::optional<RowStatus> ended = std::nullopt;
-  bool dropped = false;
+  std::optional<RowStatus> ended = std::nullopt;  // none: under way
+  bool dropped = false;                           // leaves at the next Retire, without a result
 };
 
+// Row i of every state belongs to row[i].
 template <StateSpace Space>
 struct Rows {
   using State = typename Space::State;
 
   std::vector<Row> row;
-  std::optional<State> z;            // none: no rows
-  std::optional<State> z_first;      // hypersolved: z(s0)
-  std::optional<State> first_slope;  // f(s, z), where it is known of every row
+  std::optional<State> z;            // none where there are no rows
+  std::optional<State> z_first;      // z(s0); hypersolved solves only
+  std::optional<State> first_slope;  // f(s, z); none unless it is known for every row
   std::vector<State> saved;          // one for each of save_at
 
   size_t size() const { return row.size(); }
   bool empty() const { return row.empty(); }
 };
 
-// f(member) for every member that holds a state.
+// Calls function(state) for every state that is present.
 template <StateSpace Space, class Function>
 void ForEachState(Rows<Space>& rows, const Function& function) {
   for (auto* state : {&rows.z, &rows.z_first, &rows.first_slope}) {
@@ -54,7 +55,8 @@ void ForEachState(Rows<Space>& rows, const Function& function) {
   for (auto& state : rows.saved) function(state);
 }
 
-// The rows at these places, in this order. All of them in their order: `rows` itself.
+// The rows at these places, in this order. Precondition: `places` ascends, so as many places as
+// rows means all rows, which are copied as they are.
 template <StateSpace Space>
 Rows<Space> Take(const Space& space, const Rows<Space>& rows, const std::vector<int64_t>& places) {
   Rows<Space> taken = rows;
@@ -65,7 +67,7 @@ Rows<Space> Take(const Space& space, const Rows<Space>& rows, const std::vector<
   return taken;
 }
 
-// Adds `more` behind `rows`. A first slope that is not known of all rows is known of none.
+// Appends `more` to `rows`. A first slope that only some of the rows have is forgotten.
 template <StateSpace Space>
 void Append(const Space& space, Rows<Space> more, Rows<Space>& rows) {
   if (more.empty()) return;

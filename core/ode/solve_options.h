@@ -1,4 +1,4 @@
-// What a BatchSolver is asked to do.
+// The task of a BatchSolver.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,22 @@
 
 namespace hyperserve {
 
-// What all rows of a solver have in common.
+// What all rows of one solver have in common.
 struct SolveOptions {
   Tableau tableau;
   Stepping stepping = Stepping::kFixed;
-  bool hypersolved = false;  // adds the space's correction g: fixed steps over a CorrectedSpace
+  bool hypersolved = false;  // add the space's correction g: fixed steps over a CorrectedSpace
   double s0 = 0.0;
-  double s1 = 1.0;  // above s0: who wants to go backwards solves the reflected field
+  double s1 = 1.0;                   // above s0; a solve backwards is one of the reflected field
   std::vector<double> save_at = {};  // strictly increasing, within [s0, s1]
 };
 
-// kInvalidArgument says which option is wrong and what would be right.
+// kInvalidArgument names the wrong option and its limit: a span that is not finite or does not
+// grow, save_at outside the span or not increasing, and error control with a correction or without
+// an embedded pair. Pure.
 absl::Status ValidateSolve(const SolveOptions& options);
 
-// Rows that are admitted together and share a control of the solver's stepping.
+// Rows that are admitted together and have the same step control.
 struct Cohort {
   int64_t rows = 0;
   StepControl control;

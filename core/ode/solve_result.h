@@ -1,4 +1,4 @@
-// What a BatchSolver returns.
+// The results of a BatchSolver.
 #pragma once
 
 #include <algorithm>
@@ -12,29 +12,30 @@
 
 namespace hyperserve {
 
-// What one row cost. Evaluations that only other rows of the batch needed are not counted: a row's
-// counts are those of the row alone.
+// The cost of one row, as if it were solved alone: evaluations that only other rows needed are not
+// counted.
 struct RowCounts {
-  int64_t nfe = 0;  // of f; rejected steps, first-step estimate and save points included
+  int64_t nfe = 0;  // evaluations of f, also of rejected steps, the first step and save points
   int64_t correction_evaluations = 0;
-  int64_t accepted = 0;
-  int64_t rejected = 0;
+  int64_t accepted = 0;  // steps
+  int64_t rejected = 0;  // steps
   bool operator==(const RowCounts&) const = default;
 };
 
-// Rows that have ended.
+// Rows that ended together. Every list has one entry for each row, in the order of `rows`.
 template <class State>
 struct SolveResult {
-  std::vector<int64_t> rows;      // their numbers, as Admit gave them
-  State state;                    // z(s1), or how far the row came: its last finite state
-  std::vector<RowStatus> status;  // of each row
-  PerRow depth;                   // where `state` stands; s1 for rows that converged
+  std::vector<int64_t> rows;  // their numbers, as Admit gave them
+  State state;                // z(s1); the last finite state of rows that failed
+  std::vector<RowStatus> status;
+  PerRow depth;  // the depth of `state`; s1 for rows that converged
   std::vector<RowCounts> counts;
-  std::vector<State> saved;                // one for each of save_at
-  std::vector<std::vector<bool>> reached;  // [save_at][row]: where not, the saved row is z0's
+  std::vector<State> saved;                // one state for each of save_at
+  std::vector<std::vector<bool>> reached;  // [save_at][row]; false: the saved row holds z(s0)
 };
 
-// All rows of a solve in the order of their numbers. Precondition: at least one result.
+// Joins results into one, in the order of the rows' numbers. Precondition: at least one result, all
+// of one solver.
 template <StateSpace Space>
 SolveResult<typename Space::State> InOrder(
     const Space& space, std::vector<SolveResult<typename Space::State>> results) {

@@ -1,14 +1,13 @@
-// Solves a batch of initial value problems, in pieces that the caller sizes. Rows join and leave
-// while others are under way.
+// Solves a batch of initial value problems piece by piece; rows join and leave between the steps.
 //
 //   BatchSolver<Space> solver(&space, options);
 //   solver.Admit(z0, {{.rows = 2, .control = FixedSteps{.steps = 4}}});
-//   while (!solver.Advance(8)) { ... look at deadlines, admit more ... }
+//   while (!solver.Advance(8)) { ... check deadlines, admit more ... }
 //   ... solver.TakeFinished() ...
 //
-// Every row has its own status, depth, number of steps or tolerances and, under error control, its
-// own step size; rows that have finished are taken out of the batch and cost nothing. A row's
-// numbers and counts are those it would get alone. Not thread-safe.
+// Each row has its own status, depth, step size and StepControl. Finished rows cost nothing. A
+// row's numbers and counts are those it would have alone. Nothing fails: a row that goes wrong ends
+// in its own RowStatus. Not thread-safe; unusable after an exception of the space.
 #pragma once
 
 #include <algorithm>
@@ -39,34 +38,31 @@ class BatchSolver {
  public:
   using State = typename Space::State;
 
-  // Preconditions: ValidateSolve(options).ok(); hypersolved only over a CorrectedSpace; the space
-  // outlives the solver.
+  // Borrows the space. Precondition: ValidateSolve(options).ok(); a CorrectedSpace if hypersolved.
   BatchSolver(const Space* space, SolveOptions options)
       : space_(space), options_(std::move(options)) {
     assert(ValidateSolve(options_).ok());
   }
 
-  // Adds the rows of z0, which start with the next step. Rows are numbered in the order of
+  // Adds the rows of z0; they start with the next step. Rows are numbered from 0 in the order of
   // admission; returns the number of the first. Evaluates nothing. Precondition: the cohorts have
-  // as many rows as z0, and each a valid control of the options' stepping.
+  // as many rows as z0 together, and valid controls of the options' stepping.
   int64_t Admit(State z0, std::span<const Cohort> cohorts);
 
-  // Forgets rows wherever they are: they cost nothing from the next step on.
+  // Forgets rows [first, first + count) that are under way: no result, no cost after this step.
   void Drop(int64_t first, int64_t count);
 
-  // Makes at most `max_evaluations` evaluations of f on the rows that are here, each with what
-  // belongs to it; true when every row has finished. In how many pieces a solve is done changes no
-  // bit of it. (A few evaluations come with another one and are not counted here: the first step
-  // sizes of rows that join, slopes for save points.)
+  // Makes at most `max_evaluations` evaluations of f on all rows; true when every row has finished.
+  // The sizes of these pieces change no bit of any result. Evaluations for first step sizes and for
+  // save points are made along with another and do not count against the limit.
   bool Advance(int64_t max_evaluations);
   bool done() const { return rows_.empty() && arrivals_.empty(); }
 
-  // The rows that have ended since the last call, those that ended together side by side.
+  // The rows that have ended since the last call, in groups that ended together.
   std::vector<SolveResult<State>> TakeFinished() { return std::exchange(finished_, {}); }
 
  private:
-  // The step being taken.
-  struct Move {
+  struct Move {  // the step that is being taken
     PerRow s, eps, s_next;
     std::vector<State> slopes;
     State z_next;
@@ -98,7 +94,7 @@ class BatchSolver {
   SolveOptions options_;
 
   Rows<Space> rows_;
-  Rows<Space> arrivals_;      // that join with the next step
+  Rows<Space> arrivals_;      // they join with the next step
   std::optional<Move> move_;  // none between two steps
   int64_t next_number_ = 0;
   std::vector<SolveResult<State>> finished_;
@@ -172,14 +168,14 @@ void BatchSolver<Space>::Evaluate() {
   Retire();
 }
 
-// Depths closer than this are the same depth, computed in two ways.
+// Depths that differ by less are the same depth, computed in two ways.
 template <StateSpace Space>
 double BatchSolver<Space>::depth_slack() const {
   return 4.0 * std::numeric_limits<double>::epsilon() *
          std::max(std::abs(options_.s0), std::abs(options_.s1));
 }
 
-// Each depth is computed from the span's ends, so that rounding does not add up.
+// From the ends of the span, so that rounding errors do not add up.
 template <StateSpace Space>
 double BatchSolver<Space>::FixedDepth(const Row& row, int64_t step) const {
   const int64_t steps = std::get<FixedSteps>(row.control).steps;
@@ -267,7 +263,7 @@ void BatchSolver<Space>::EndControlledMove(Move& move) {
   }
 }
 
-// Accepts or refuses the step of each row, and asks the controllers for the next.
+// Accepts or refuses the step of each row, and sets the size of the next.
 template <StateSpace Space>
 void BatchSolver<Space>::Judge(Move& move) {
   Combination<Space> estimate;
@@ -294,8 +290,8 @@ bool BatchSolver<Space>::SavesInside(const Row& row, double s_next) const {
          options_.save_at[row.next_save] < s_next - depth_slack();
 }
 
-// Leaves f(s_next, z_next) in first_slope where a row needs it: for the states within this step,
-// and under error control for the step after. Rows that were refused keep their first slope.
+// Stores f(s_next, z_next) in first_slope where a row needs it: for save points within this step
+// and, under error control, for the next step. Refused rows keep their first slope.
 template <StateSpace Space>
 void BatchSolver<Space>::EndSlope(Move& move) {
   const bool known = move.slopes.size() == static_cast<size_t>(options_.tableau.stages()) &&
@@ -322,7 +318,7 @@ void BatchSolver<Space>::EndSlope(Move& move) {
   }
 }
 
-// Keeps the states at the depths of save_at that this step has passed.
+// Stores the states at the depths of save_at that this step reaches.
 template <StateSpace Space>
 void BatchSolver<Space>::Save(const Move& move) {
   const size_t count = rows_.size(), depths = options_.save_at.size();
@@ -346,7 +342,7 @@ void BatchSolver<Space>::Save(const Move& move) {
     if (!Any(inside)) continue;
     if (slopes.empty()) {
       slopes = move.slopes;
-      // The last stage of a method that is first same as last is the slope at the end.
+      // The last stage of a first-same-as-last method is the slope at the end.
       if (own && slopes.size() < static_cast<size_t>(options_.tableau.stages())) {
         slopes.push_back(*rows_.first_slope);
       }
@@ -368,7 +364,7 @@ void BatchSolver<Space>::Store(size_t k, const State& source, const std::vector<
   }
 }
 
-// Takes the rows that have ended or were dropped out of the batch.
+// Removes rows that have ended or were dropped, and reports those that have ended.
 template <StateSpace Space>
 void BatchSolver<Space>::Retire() {
   std::vector<int64_t> ended, staying;

@@ -35,7 +35,7 @@ std::string KnownNames(bool embedded_only) {
 
 bool PositiveFinite(double value) { return std::isfinite(value) && value > 0.0; }
 
-// A tolerance or a target; what has neither '.' nor 'e' would be a number of steps.
+// A tolerance or a target. A text with neither '.' nor 'e' would be a number of steps.
 absl::StatusOr<double> ParseTolerance(std::string_view text) {
   const std::optional<double> value = ParsePositive(text);
   if (!value || text.find_first_of(".e") == text.npos) {

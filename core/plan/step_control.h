@@ -1,5 +1,5 @@
-// What decides the steps of one row: how many, or which tolerances. Each row of a batch has its
-// own.
+// The step control of one row: a number of equal steps, or tolerances. Rows of one batch may have
+// different ones, of the same Stepping.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 
 namespace hyperserve {
 
-// What decides a row's step size: K equal steps, or error control.
 enum class Stepping { kFixed, kErrorControlled };
 
 inline constexpr int64_t kMaxStepsDefault = 10000;
@@ -20,11 +19,11 @@ struct FixedSteps {
   bool operator==(const FixedSteps&) const = default;
 };
 
-// Error-controlled steps. A method with an embedded pair only.
+// Step sizes chosen by error control. Needs a method with an embedded pair.
 struct ErrorControl {
   double rtol = 1e-5;
   double atol = 1e-5;
-  int64_t max_steps = kMaxStepsDefault;  // of one row, accepted and rejected
+  int64_t max_steps = kMaxStepsDefault;  // accepted and rejected steps of one row
   bool operator==(const ErrorControl&) const = default;
 };
 
@@ -35,7 +34,8 @@ inline Stepping SteppingOf(const StepControl& control) {
                                                      : Stepping::kErrorControlled;
 }
 
-// kInvalidArgument names the number that is wrong and what would be right.
+// kInvalidArgument names the wrong number and its limit: steps and max_steps are at least 1,
+// tolerances are finite and above zero. Pure.
 absl::Status ValidateControl(const StepControl& control);
 
 }  // namespace hyperserve

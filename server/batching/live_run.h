@@ -33,12 +33,13 @@ class LiveRun {
 
   const Origin& origin() const { return origin_; }
   bool empty() const { return pieces_.empty(); }
-  // Rows that may still join it.
+  // Rows that may still join it; none in a place for brief work.
   int64_t room() const;
   Load load() const;
-  // Predicted MACs until the next row finishes. A piece that has outrun its prediction is taken to
-  // need an eighth of what it has had.
+  // Predicted MACs until the next row finishes, and until the last one does. A piece that has
+  // outrun its prediction is taken to need an eighth of what it has had.
   double work() const;
+  double work_to_end() const;
 
   // Adds the rows of the piece; they take part from their next step on. An error is the engine's
   // and concerns this piece only: the others go on. Precondition: room() is enough, or the run is

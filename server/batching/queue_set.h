@@ -48,11 +48,13 @@ class QueueSet {
   struct Taken {
     std::vector<Piece> pieces, dead;
   };
-  // For a new run: the piece that goes first, and what may share its run. The run is under way from
-  // now on. No pieces: all were dead, there is no run, and the queue is gone where it has no other.
+  // For a new run: the piece that goes first, and the pieces that may share its run. The run counts
+  // as under way from now on. No pieces: all were dead, there is no run, and the queue is gone
+  // unless it has another.
   Taken TakeForStart(Queue& queue, Pick pick, Clock::TimePoint now);
-  // For a run of this load: the piece that goes first where it fits, and all others that do.
-  Taken TakeForRun(Queue& queue, Pick pick, const Load& load, int64_t room, Clock::TimePoint now);
+  // For a run of this load: the pieces that may join it and fit into `room` rows.
+  Taken TakeForRun(Queue& queue, Pick pick, Joining joining, const Load& load, int64_t room,
+                   Clock::TimePoint now);
   // Takes the pieces that are not wanted any more from all queues.
   std::vector<Piece> TakeDead(Clock::TimePoint now);
 

@@ -1,4 +1,4 @@
-// The rows of segments as one tensor: bytes of requests to numbers, preprocessing, noise.
+// Turns segments into one tensor of rows: checks, preprocessing, noise.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,12 +11,14 @@
 
 namespace hyperserve {
 
-// kInvalidArgument says what was wanted and found: rows, control, shape, dtype, bytes.
+// Checks the number of rows, the control, and dtype, shape and bytes of the data against the spec.
+// kInvalidArgument says what was wanted and what was found.
 absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 
-// All rows in order, [rows, ...]: the model's input after preprocessing for kInput, else states.
-// U8 is divided by 255, and mean and deviation are applied, in double before the cast to `dtype`.
-// Preconditions: CheckSegment(spec, segment).ok() for each; at least one.
+// All rows in order, [rows, ...] on `device`: model inputs after preprocessing for kInput, else
+// states. Preprocessing works in double before the cast to `dtype`: U8 is divided by 255, then
+// (x - mean) / deviation for each channel. The data is copied. Throws as LibTorch does.
+// Preconditions: at least one segment, and CheckSegment(spec, segment).ok() for each.
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
                     at::Device device);
 

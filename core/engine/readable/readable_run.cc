@@ -33,7 +33,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// What a thread needs around LibTorch calls: no gradients, one thread, the run's own stream.
+// The state of LibTorch that each call of a run needs: no gradients, one thread, the run's stream.
 struct TorchScope {
   explicit TorchScope(c10::Stream stream) : stream_guard(stream) {
     if (at::get_num_threads() != 1) at::set_num_threads(1);
@@ -42,7 +42,7 @@ struct TorchScope {
   c10::StreamGuard stream_guard;
 };
 
-// NaN in every number of the rows where keep is false.
+// The rows where keep is true; NaN in every number of the others.
 at::Tensor Masked(const at::Tensor& rows, const std::vector<bool>& keep) {
   if (All(keep)) return rows;
   std::vector<int64_t> shape(static_cast<size_t>(rows.dim()), 1);
@@ -122,7 +122,7 @@ class ReadableRun final : public Run {
     return rows;
   }
 
-  // Gives the rows that wait to the solver, the input map applied to all of them at once.
+  // Hands the waiting rows to the solver, after the input map, which takes all of them at once.
   void Start() {
     at::Tensor z0 = ReadRows(spec_, waiting_, SolveDtype(spec_), stream_->device());
     if (spec_.entry == Entry::kInput) z0 = setup_.stem.Apply(z0);
@@ -182,7 +182,7 @@ class ReadableRun final : public Run {
     return ended;
   }
 
-  // Solves from noise to data lack the density of their start: SegmentResults adds it.
+  // From noise to data, the density of the start is missing here; SegmentResults adds it.
   HostTensor LogDensities(const TensorSpace::State& end, const std::vector<bool>& converged) const {
     const PerRow change = RowValues(end.log_density);
     const PerRow normal = RunsToData(spec_) ? PerRow() : LogStandardNormal(end.z);
@@ -214,10 +214,10 @@ class ReadableRun final : public Run {
   const StreamLease stream_;
   const SolveSetup setup_;
 
-  std::vector<Segment> waiting_;  // admitted, not yet with the solver
+  std::vector<Segment> waiting_;  // admitted and not yet handed to the solver
   std::vector<Ticket> waiting_tickets_;
   Ticket next_ticket_ = 0;
-  int64_t next_row_ = 0;  // as the solver will number it
+  int64_t next_row_ = 0;  // the solver's number of the next row
   BatchSolver<TensorSpace> solver_;
   SegmentResults results_;
 };

@@ -1,5 +1,5 @@
-// The readable engine: BatchSolver over TensorSpace, one LibTorch operation after the other. The
-// oracle of the tests, and the engine of every spec that no faster one takes.
+// The readable engine: BatchSolver over TensorSpace, one LibTorch operation after another. It is
+// the oracle of the tests, and runs every spec that no faster engine supports.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -11,11 +11,12 @@
 
 namespace hyperserve {
 
-// A stream of the device that its holder has to itself; on the CPU the default one, of all.
+// A stream of the device for one run alone; on the CPU the default stream, which all runs share.
 using StreamLease = std::shared_ptr<const c10::Stream>;
 
-// `stream`: all work of the run goes there. `rows`: how many will be admitted at once.
-// Precondition: CheckSpec and ReadableSupports hold for the spec. Throws what LibTorch throws.
+// `stream` takes all work of the run and decides its device. `rows` is the number of rows that will
+// be admitted first. Throws as LibTorch does. Precondition: CheckSpec and ReadableSupports accept
+// the spec. Called by DeviceRuntime only.
 std::unique_ptr<Run> MakeReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows);
 
 }  // namespace hyperserve

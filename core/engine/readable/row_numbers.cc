@@ -29,7 +29,7 @@ PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at:
       const double to = std::abs(static_cast<double>(*pb++));
       const double e = static_cast<double>(*pe++);
       const double scaled = e / (atol[row] + rtol[row] * std::max(from, to));
-      // A state that is infinite would make any error look small.
+      // An infinite state would make any error look small.
       const bool finite = std::isfinite(from) && std::isfinite(to) && std::isfinite(e);
       squares[row] += finite ? scaled * scaled : kNaN;
     }
@@ -37,7 +37,7 @@ PerRow HostErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at:
   return squares;
 }
 
-// Destroys the matrix.
+// By Gaussian elimination with partial pivoting, which overwrites the matrix.
 double LogAbsDeterminant(std::span<double> matrix, const int64_t n) {
   const auto at = [&](int64_t row, int64_t column) -> double& {
     return matrix[static_cast<size_t>(row * n + column)];
@@ -56,7 +56,7 @@ double LogAbsDeterminant(std::span<double> matrix, const int64_t n) {
       const double factor = at(row, k) / at(k, k);
       for (int64_t column = k; column < n; ++column) at(row, column) -= factor * at(k, column);
     }
-    // A column of zeros, or numbers that are not finite: nothing more to learn.
+    // The column was zero or not finite, and so is the result.
     if (!std::isfinite(log_det)) return log_det;
   }
   return log_det;

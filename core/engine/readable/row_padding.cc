@@ -10,9 +10,9 @@
 namespace hyperserve {
 namespace {
 
-// Numbers that LibTorch's vectorised loops take at once, at most: two vectors of sixteen floats.
+// The most numbers that LibTorch's vectorised loops take at once: two vectors of sixteen floats.
 constexpr int64_t kVectorisedNumbers = 32;
-// Rows from which the matrix product of MKL keeps to one kernel.
+// From this number of rows on, MKL's matrix product takes one kernel for all sizes.
 constexpr int64_t kMatrixRows = 32;
 
 at::Tensor Padded(const at::Tensor& x, const int64_t dim, const int64_t rows) {

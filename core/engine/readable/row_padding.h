@@ -1,6 +1,7 @@
-// How many rows the nets see, so that a row's bits do not depend on its company. On the CPU the
-// matrix product picks other kernels for few rows, and vectorised functions round differently in
-// the tail that does not fill a vector; on CUDA only the size of the batch matters.
+// The number of rows that the nets see. Rows are padded so that the bits of one do not depend on
+// the others. On the CPU the matrix product takes other kernels for few rows, and vectorised
+// functions round differently in a tail that does not fill a vector. On CUDA the bits depend on the
+// size of the batch only.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,13 +25,15 @@ struct RowPadding {
   }
 };
 
-// What these layers need on the CPU, for rows of this shape.
+// The multiple that these layers need on the CPU for rows of this shape: a power of two.
+// Precondition: the layers accept rows of this shape.
 int64_t RowMultiple(const LayerList& layers, const Shape& input);
 
-// `rows` raised to a power of two: the bucket of a batch on CUDA.
+// The bucket of a batch on CUDA: `rows` rounded up to a power of two.
 int64_t Bucket(int64_t rows);
 
-// x with rows of zeros added to its batch (and to its tangents'); y without them.
+// PadRows appends rows of zeros to values and tangents until there are `rows`; KeepRows keeps the
+// first `rows`.
 Dual PadRows(const Dual& x, int64_t rows);
 Dual KeepRows(const Dual& y, int64_t rows);
 

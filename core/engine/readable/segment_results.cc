@@ -8,10 +8,10 @@
 namespace hyperserve {
 namespace {
 
-// Rows [from, from + count) of one result and where they belong in another.
+// A copy of rows [from, from + count) of one result to rows [to, to + count) of another.
 struct Move {
   int64_t from = 0, to = 0, count = 0;
-  int64_t rows = 0;  // of the whole result that they go to
+  int64_t rows = 0;  // of the whole target
 };
 
 void CopyRows(const HostTensor& source, const Move& move, HostTensor& target) {
@@ -68,7 +68,7 @@ void SegmentResults::Take(EndedRows ended) {
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
     end = begin + 1;
     auto found = expected_.upper_bound(number(begin));
-    if (found == expected_.begin()) continue;  // of a segment that was forgotten, as below
+    if (found == expected_.begin()) continue;  // its segment was forgotten; likewise below
     --found;
     const int64_t first = found->first, rows = found->second.segment.rows;
     if (number(begin) >= first + rows) continue;

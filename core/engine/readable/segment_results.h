@@ -1,5 +1,6 @@
-// Puts rows that a solver gives back in its own order into the results of the segments that they
-// came with. Bookkeeping only: no tensor of LibTorch, no solver.
+// Collects rows, which a solver returns in its own order, into the results of their segments.
+// Bookkeeping only, without LibTorch and without a solver. Nothing here fails. Belongs to one run;
+// not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 
 namespace hyperserve {
 
-// Rows that ended together, and what there is to tell of them, in the same order.
+// Rows that ended together, and their results in the same order.
 struct EndedRows {
-  std::vector<int64_t> numbers;  // as the solver counts rows
-  BatchResult result;            // its bucket is not used
+  std::vector<int64_t> numbers;  // the solver's row numbers
+  BatchResult result;            // its bucket is ignored
 };
 
 class SegmentResults {
@@ -22,24 +23,25 @@ class SegmentResults {
   struct Segment {
     Ticket ticket = 0;
     int64_t rows = 0;
-    int64_t bucket = 0;                          // told in its result
-    std::vector<double> start_log_density = {};  // added to that of its rows; empty: nothing is
+    int64_t bucket = 0;                          // copied into its result
+    std::vector<double> start_log_density = {};  // added to its rows' log-densities; empty: none
   };
-  // The rows of the segment are those of the solver from `first` on.
+  // Announces a segment. Its rows have the solver's numbers from `first` on.
   void Expect(int64_t first, Segment segment);
 
-  // The rows of the ticket, which is forgotten: later rows of it are ignored. None: unknown.
   struct RowRange {
     int64_t first = 0, rows = 0;
   };
+  // Forgets a segment that is not complete and returns its rows; nullopt: unknown ticket. Take
+  // ignores its rows from then on.
   std::optional<RowRange> Forget(Ticket ticket);
 
   void Take(EndedRows ended);
 
-  // The segments that have become whole since the last call, in that order.
+  // The segments that have become complete since the last call, in that order.
   std::vector<SolvedSegment> TakeWhole();
 
-  int64_t missing_rows() const { return missing_rows_; }
+  int64_t missing_rows() const { return missing_rows_; }  // expected and not taken yet
 
  private:
   struct Expected {

@@ -13,7 +13,7 @@
 namespace hyperserve {
 namespace {
 
-// The padding that these nets need together; each with the shape of its rows.
+// The padding that serves all of these nets; each comes with the shape of its rows.
 RowPadding PaddingOf(const std::vector<std::pair<const LayerList*, Shape>>& nets, int64_t rows,
                      at::Device device) {
   if (device.is_cuda()) return {.multiple = 1, .at_least = Bucket(rows)};

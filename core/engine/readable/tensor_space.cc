@@ -30,7 +30,7 @@ State ForEachPart(const State& like, const Make& make) {
   return result;
 }
 
-// A tensor [B] that broadcasts over x, whose rows are its dimension `row_dim`.
+// A tensor [B] in a shape that broadcasts over x. The rows of x lie along its dimension `row_dim`.
 at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, const int64_t row_dim) {
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[static_cast<size_t>(row_dim)] = per_row.size(0);
@@ -41,13 +41,13 @@ bool AllEqual(const PerRow& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// weights * x, row by row. One weight for all rows gives the same bits as the tensor of weights.
+// weights * x, row by row. A scalar and a tensor of equal weights give the same bits.
 at::Tensor Weighted(const PerRow& weights, const at::Tensor& x, const int64_t row_dim) {
   if (AllEqual(weights)) return x * weights.front();
   return x * OverRows(RowTensor(weights, x.options()), x, row_dim);
 }
 
-// The unit directions of a row of this shape: [T, B, ...] with T its number of elements.
+// The unit vectors of a row: [T, B, ...], T being the number of elements of a row.
 at::Tensor UnitTangents(const at::Tensor& z) {
   const int64_t elements = z.numel() / z.size(0);
   std::vector<int64_t> shape(z.sizes().begin(), z.sizes().end());
@@ -57,7 +57,7 @@ at::Tensor UnitTangents(const at::Tensor& z) {
   return at::eye(elements, z.options()).view(one_row).expand(shape);
 }
 
-// sum_i of tangents[i, row, i], in double and in this order. [B]
+// sum_i tangents[i, row, i], in double and in the order of i. [B]
 at::Tensor Trace(const at::Tensor& tangents) {
   const at::Tensor matrices = tangents.flatten(2);
   at::Tensor trace = matrices.select(0, 0).select(1, 0).to(at::kDouble);
@@ -180,9 +180,9 @@ State TensorSpace::Zero(const State& z) const {
   return ForEachPart(z, [&](const Part& part) { return at::zeros_like(z.*part.tensor); });
 }
 
-// Each step's log|det| is added and its tangents begin anew: the product of many Jacobians would
-// lose its digits. A correction that sees the first state depends on it through every step, so
-// that its tangents must run from there, and log|det| is that of the whole map so far.
+// Adds log|det| of the step and restarts the tangents, since the product of many Jacobians would
+// lose digits. A correction with the input state_0 depends on z(s0) in every step. There the
+// tangents run from z(s0), and log|det| is that of the whole map so far.
 void TensorSpace::AfterStep(State& z) const {
   if (options_.log_density != LogDensity::kStepMap) return;
   const at::Tensor log_det = LogAbsDeterminants(z.tangents).to(z.z.device());

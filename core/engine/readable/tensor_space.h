@@ -1,13 +1,14 @@
-// LibTorch tensors as a StateSpace: what the readable engine solves over, and what the trainer
-// differentiates through. Immutable; every operation is a differentiable tensor operation except
-// Finite, ErrorNorms and the determinant of AfterStep, which give numbers.
+// LibTorch tensors as a StateSpace. The readable engine solves over it, and the trainer
+// differentiates through it. Immutable, so several threads may use one. Every operation is a
+// differentiable tensor operation, except Finite, ErrorNorms and the determinant in AfterStep. All
+// throw as LibTorch does.
 //
-// What happens to a row depends on that row only: sums and products are rounded one by one (never
-// fused), whatever has one value a row is plain C++ on doubles, and the nets see as many rows as
-// RowPadding says (see row_padding.h).
+// The result of a row depends on that row only: sums and products are rounded one by one (never
+// fused), numbers with one value for each row are computed in plain C++ on doubles, and RowPadding
+// (row_padding.h) decides how many rows the nets see.
 //
-// Cost: an evaluation of a net with T tangents is 1 + T passes of its multiply-accumulates (a
-// tangent's pass has no bias). passes() says how many.
+// Cost: evaluating a net with T tangents takes 1 + T passes of its multiply-accumulates. passes()
+// returns this factor.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,8 +30,8 @@ class TensorSpace {
  public:
   struct Options {
     Net field;
-    // Solve -f(clock_sum - s, z) instead of f(s, z); clock_sum is s0 + s1 of the model's span.
-    // Absent: the field's own direction.
+    // If set: solve -f(clock_sum - s, z) instead of f(s, z), with clock_sum = s0 + s1 of the
+    // model's span. Absent: the field's own direction.
     std::optional<double> reflected_clock_sum = std::nullopt;
     std::optional<Net> correction = std::nullopt;
     std::vector<CorrectionInput> correction_inputs = {};
@@ -40,20 +41,21 @@ class TensorSpace {
 
   struct State {
     at::Tensor z;  // [B, ...]
-    // kStepMap: [T, B, ...], dz/d(start of the step) along each of the T directions of the state.
+    // kStepMap: [T, B, ...], the derivatives of z by each of the T numbers of the state at the
+    // start of the step. With the input state_0: at the start of the solve.
     at::Tensor tangents;
-    // F64 [B]. kDivergence: integral of tr(dF/dz) of the field F that is solved. kStepMap: log|det|
-    // of the map from the start to here.
+    // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
+    // log|det| of the map from the start of the solve to z.
     at::Tensor log_density;
   };
 
   explicit TensorSpace(Options options);
 
-  // z with whatever the log-density needs beside it. z has the dtype and device of the nets.
+  // The state at the start of a solve. z has the dtype and device of the nets.
   State Start(at::Tensor z) const;
-  // Multiply-accumulates of one evaluation of a net, as a multiple of the net's own.
+  // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
-  // How many rows the nets see for so many.
+  // The number of rows that the nets see, with padding.
   int64_t padded(int64_t rows) const { return options_.padding.Rows(rows); }
 
   // StateSpace and CorrectedSpace; see core/ode/space.h.
@@ -64,7 +66,7 @@ class TensorSpace {
   State Gather(const State& z, const std::vector<int64_t>& indices) const;
   State Join(const State& a, const State& b) const;
   std::vector<bool> Finite(const State& z) const;
-  // The log-density counts as one more number of the row.
+  // The log-density, where there is one, counts as one more number of the row.
   PerRow ErrorNorms(const State& error, const State& z0, const State& z1, const PerRow& rtol,
                     const PerRow& atol) const;
   State Zero(const State& z) const;

@@ -1,4 +1,5 @@
-// Functions of one number. Their other half, values and slopes: core/model/net/activations.h.
+// Entries of the layer table: activations, functions of one number each.
+// core/model/net/activations.h computes them and their slopes.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +9,14 @@
 
 namespace hyperserve {
 
-// A kind's name as a parameter of a template.
+// A kind's name as a template parameter.
 template <size_t size>
 struct KindName {
   constexpr KindName(const char (&name)[size]) { std::copy_n(name, size, text); }  // NOLINT
   char text[size];
 };
 
-// An activation that JSON says nothing more about.
+// An activation without fields in JSON.
 template <KindName name, RowRule rule>
 struct Activation : Elementwise<rule> {
   static constexpr std::string_view kName = name.text;
@@ -27,7 +28,7 @@ using SigmoidLayer = Activation<"sigmoid", RowRule::kVectors>;
 using SinLayer = Activation<"sin", RowRule::kVectors>;
 using ReluLayer = Activation<"relu", RowRule::kAny>;
 using SiluLayer = Activation<"silu", RowRule::kVectors>;  // a sigmoid(a)
-using SeluLayer = Activation<"selu", RowRule::kVectors>;  // elu scaled to keep mean and variance
+using SeluLayer = Activation<"selu", RowRule::kVectors>;  // Klambauer et al. 2017: a scaled elu
 
 // log(1 + e^(beta a)) / beta.
 struct SoftplusLayer : Elementwise<RowRule::kVectors> {
@@ -52,7 +53,7 @@ struct LeakyReluLayer : Elementwise<RowRule::kAny> {
   }
 };
 
-// a Phi(a): by erf, or its approximation by tanh.
+// a Phi(a), with Phi by erf or by its approximation with tanh.
 enum class GeluForm { kNone, kTanh };
 struct GeluLayer : Elementwise<RowRule::kVectors> {
   static constexpr std::string_view kName = "gelu";
@@ -61,7 +62,8 @@ struct GeluLayer : Elementwise<RowRule::kVectors> {
   static void Fields(auto& visit) { visit("approximate", &GeluLayer::approximate, kForms); }
 };
 
-// a where a > 0, else slope a; slopes: 1 (shared) or one a channel; weight [slopes].
+// a where a > 0, else slope a. `slopes` is 1 (one slope for all channels) or the number of
+// channels; weight [slopes].
 struct PreluLayer {
   static constexpr std::string_view kName = "prelu";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -1,4 +1,5 @@
-// Layers that mix all features or channels. Their other half: core/model/net/dense.h.
+// Entries of the layer table: layers that mix features or channels. core/model/net/dense.h computes
+// them.
 #pragma once
 
 #include "core/base/status.h"
@@ -30,7 +31,7 @@ struct LinearLayer {
 // Cross-correlation on NCHW with zero padding; weight [out, in / groups, height, width].
 struct Conv2dLayer {
   static constexpr std::string_view kName = "conv2d";
-  static constexpr RowRule kRows = RowRule::kAny;  // Convolution() in net/dense.h sees to it
+  static constexpr RowRule kRows = RowRule::kAny;  // ensured by Convolution() in net/dense.h
   int64_t in = 0, out = 0;
   HeightWidth kernel = 1, padding = 0;
   int64_t stride = 1, groups = 1;

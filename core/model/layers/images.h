@@ -1,4 +1,5 @@
-// Layers that pool or rearrange the pixels of [C, H, W]. Their other half: core/model/net/images.h.
+// Entries of the layer table: layers that pool or rearrange the pixels of [C, H, W].
+// core/model/net/images.h computes them.
 #pragma once
 
 #include "core/base/status.h"
@@ -9,8 +10,8 @@ namespace hyperserve {
 
 enum class Pooling { kMean, kMax };
 
-// The mean or the largest of each window. Padding counts in the mean, as PyTorch does it, and never
-// is the largest.
+// The mean or the largest number of each window. As in PyTorch, padding counts as zeros in the mean
+// and is never the largest.
 template <Pooling pooling>
 struct PoolLayer {
   static constexpr std::string_view kName = pooling == Pooling::kMean ? "avg_pool" : "max_pool";
@@ -49,7 +50,7 @@ struct MeanPoolLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// Any shape to one list of numbers.
+// Any shape to [number of elements].
 struct FlattenLayer {
   static constexpr std::string_view kName = "flatten";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -62,7 +63,7 @@ struct FlattenLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// [C r^2, H, W] to [C, H r, W r], r being upscale_factor: channel (c, i, j) of pixel (y, x) becomes
+// [C r^2, H, W] to [C, H r, W r] with r = upscale_factor. Channel (c, i, j) of pixel (y, x) becomes
 // channel c of pixel (y r + i, x r + j).
 struct PixelShuffleLayer {
   static constexpr std::string_view kName = "pixel_shuffle";
@@ -82,7 +83,7 @@ struct PixelShuffleLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// The way back: [C, H r, W r] to [C r^2, H, W], r being downscale_factor.
+// The inverse: [C, H r, W r] to [C r^2, H, W] with r = downscale_factor.
 struct PixelUnshuffleLayer {
   static constexpr std::string_view kName = "pixel_unshuffle";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -1,5 +1,5 @@
-// Layers that put something beside their input, or add to it. Their other half:
-// core/model/net/joins.h.
+// Entries of the layer table: layers that concatenate or add to their input. core/model/net/joins.h
+// computes them.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace hyperserve {
 
-// The depth s as one constant feature or channel, the last one or the first.
+// Concatenates the depth s as one more feature or channel with the same value everywhere: the last
+// one, or the first where `first` is set.
 struct DepthCatLayer {
   static constexpr std::string_view kName = "depth_cat";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -1,5 +1,6 @@
-// What a kind of layer says of itself, as plain data: the parts of an entry in the table of
-// layer.h, and the concept that an entry fulfils. No LibTorch, no protobuf.
+// The parts of an entry in the table of layer kinds (layer.h), and the concept that each entry
+// fulfils. Plain data without LibTorch and protobuf. All functions are pure and may be called from
+// any thread. Shapes are those of one row, without the batch.
 #pragma once
 
 #include <array>
@@ -22,34 +23,34 @@ using LayerList = std::vector<Layer>;
 enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
-// How a tensor's numbers begin before training: uniform within value - spread and value + spread.
-struct Start {
+// The initial numbers of a tensor in training: uniform in [value - spread, value + spread].
+struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
 
 struct LayerTensor {
   TensorRole role = TensorRole::kWeight;
   Shape shape;
-  Start start;
+  TensorStart start;
 };
 using LayerTensors = std::vector<LayerTensor>;
 
-// Why a row's bits could depend on the number of rows, on the CPU
-// (core/engine/readable/row_padding.h).
+// How a row's bits depend on the number of rows in the batch, on the CPU. The padding follows from
+// it (core/engine/readable/row_padding.h).
 enum class RowRule {
-  kAny,      // they could not: sums within a row, products, choices
-  kVectors,  // exp and its kin round differently in the tail that does not fill a vector
+  kAny,      // not at all: products, choices, sums within a row
+  kVectors,  // exp and similar functions round differently in a tail that does not fill a vector
   kMatrix,   // the matrix product takes other kernels for few rows
 };
 
-// Sizes in pixels; one number stands for both.
+// Height and width in pixels; one number stands for both.
 struct HeightWidth {
   constexpr HeightWidth(int64_t both) : HeightWidth(both, both) {}  // NOLINT: a number is a size
   constexpr HeightWidth(int64_t height, int64_t width) : height(height), width(width) {}
   int64_t height, width;
 };
 
-// What a field of an entry may say, both ends included.
+// Limits of a field, both ends included.
 struct Range {
   int64_t low = 0, high = 0;
 };
@@ -64,24 +65,24 @@ inline constexpr RealRange kSharpnessRange = {1 / layer_limits::kCoefficient,
                                               layer_limits::kCoefficient};
 inline constexpr RealRange kDivisorRange = {layer_limits::kSmallest, layer_limits::kCoefficient};
 
-// "wants rows of <what>, found [3, 28, 28]"
+// kInvalidArgument: "wants rows of <what>, found [3, 28, 28]".
 absl::Status Wants(std::string_view what, const Shape& found);
-// `input` where its first dimension is `channels`, else kInvalidArgument.
+// `input`; kInvalidArgument unless its first dimension is `channels`.
 absl::StatusOr<Shape> SameShape(const Shape& input, int64_t channels);
-// What is left of [C, H, W] where a window moves over padded pixels; kInvalidArgument where
-// `input` has no pixels or the window does not fit.
+// The shape that a sliding window makes of [C, H, W] with zero padding; the channels stay.
+// kInvalidArgument where `input` is not [C, H, W] or the window does not fit.
 absl::StatusOr<Shape> WindowShape(const Shape& input, HeightWidth kernel, HeightWidth padding,
                                   int64_t stride);
-// kInvalidArgument where `divisor` (>= 1) does not divide `value`: "<name> 3 does not divide ..."
+// kInvalidArgument unless `divisor` (>= 1) divides `value`: "<name> 3 does not divide <what> 4".
 absl::Status CheckDivides(std::string_view name, int64_t divisor, std::string_view what,
                           int64_t value);
 
-// Uniform within 1/sqrt(fan in), as PyTorch begins; weight [out, ...], bias [out].
+// weight [out, ...] and bias [out], both uniform in +-1/sqrt(fan in), which is PyTorch's default.
 LayerTensors WeightAndBias(const Shape& weight, bool has_bias);  // NOLINT: mirrors the field
-// Weights 1 and biases 0 of this shape.
+// A weight of ones and a bias of zeros of this shape.
 LayerTensors IdentityScale(const Shape& shape);
 
-// The common part of functions that work number by number.
+// The common part of elementwise functions.
 template <RowRule rule>
 struct Elementwise {
   static constexpr RowRule kRows = rule;
@@ -90,15 +91,15 @@ struct Elementwise {
   static LayerTensors Tensors() { return {}; }
 };
 
-// Stands for any visitor of an entry's fields.
+// A stand-in for the visitors of an entry's fields, for the concept below.
 struct AnyVisitor {
   void operator()(const auto&...) const {}
 };
 
-// A kind that maps a row by itself.
-//   Output(input)  shape of a row after it; kInvalidArgument says what it wants
-//   Macs(output)   multiply-accumulates of one row; elementwise work is not counted
-//   Tensors()      what it takes from the weights file, and how that begins in training
+// A kind without inner layers.
+//   Output(input)  the shape of a row after the layer; kInvalidArgument names the shape it wants
+//   Macs(output)   multiply-accumulates of one row, from its output shape; elementwise work is free
+//   Tensors()      the tensors that it takes from the weights file
 template <class Kind>
 concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
   { kind.Output(shape) } -> std::same_as<absl::StatusOr<Shape>>;
@@ -106,25 +107,27 @@ concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
   { kind.Tensors() } -> std::same_as<LayerTensors>;
 };
 
-// A kind that joins a row with what its own `layers` make of it; their tensors and costs are its.
-//   Join(input, inner)  shape of a row after it
+// A kind that joins its input with the output of its inner `layers`. It has no tensors and no cost
+// beside those of its inner layers.
+//   Join(input, inner)  the shape of a row after the layer; `inner` is the output of `layers`
 template <class Kind>
 concept NestedEntry = requires(const Kind& kind, const Shape& shape) {
   { kind.layers } -> std::same_as<const LayerList&>;
   { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
 };
 
-// A kind that reads the depth s beside the row: `static constexpr bool kReadsDepth = true`.
+// A kind that also reads the depth s: `static constexpr bool kReadsDepth = true`.
 template <class Kind>
 concept DepthEntry = requires {
   requires Kind::kReadsDepth;
 };
 
-// An entry is whole.
-//   kName          in JSON and in messages
-//   kRows          what it asks of the number of rows
-//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
-//                  initial value is what an absent field means (layer_proto.cc has the overloads)
+// A complete entry.
+//   kName          its name in JSON and in messages
+//   kRows          its RowRule
+//   Fields(visit)  calls visit(name, member, range...) for each field of its JSON object. The
+//                  member's initial value is the default of the field. layer_proto.cc holds the
+//                  overloads of visit.
 template <class Kind>
 concept LayerEntry = requires(AnyVisitor visit) {
   { Kind::kName } -> std::convertible_to<std::string_view>;

@@ -8,12 +8,12 @@
 namespace hyperserve {
 namespace {
 
-// `context` put before the message, with nothing between them.
+// Puts `context` directly before the message.
 absl::Status Within(std::string_view context, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(Absl(context), status.message()));
 }
 
-// What the entry makes of the shape, its own limits aside.
+// The output shape by the entry alone, without the limit on the size of a row.
 template <class Kind>
 absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
   absl::StatusOr<Shape> output;

@@ -1,6 +1,8 @@
-// The table of layer kinds, and what follows from it for lists of layers: shapes, costs, tensors.
-// Each entry stands in one of the headers included here; what an entry says is in kind.h. The half
-// that computes, with LibTorch, is in core/model/net/ under the same name of the header.
+// The table of layer kinds, and the shapes, costs and tensors of lists of layers, which follow from
+// it. The headers included here hold the entries; kind.h defines an entry. The part of an entry
+// that computes, with LibTorch, stands in core/model/net/ in the header of the same name. All
+// functions are pure and may be called from any thread. Shapes are those of one row, without the
+// batch.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,7 @@
 
 namespace hyperserve {
 
-// Refuses an entry that is not whole; the compiler names what it lacks.
+// Does not compile with an incomplete entry; the compiler names the missing part.
 template <LayerEntry... Kinds>
 struct TableOf {
   using Kind = std::variant<Kinds...>;
@@ -41,28 +43,29 @@ struct Layer {
 };
 
 std::string_view LayerName(const Layer& layer);  // "conv2d"
-RowRule RowRuleOf(const Layer& layer);           // its own; inner layers have theirs
-// The layers within it; null where its kind has none.
+RowRule RowRuleOf(const Layer& layer);           // without its inner layers
+// The inner layers, which belong to `layer`; null where its kind has none.
 const LayerList* InnerLayers(const Layer& layer);
 LayerTensors OwnTensors(const Layer& layer);  // without those of inner layers
-bool ReadsDepth(const Layer& layer);          // itself; inner layers not looked at
-bool UsesDepth(const LayerList& layers);      // any of them, inner layers included
+bool ReadsDepth(const Layer& layer);          // without its inner layers
+bool UsesDepth(const LayerList& layers);      // any layer, also an inner one
 
-// Shape of one row after these layers (no batch dimension). kInvalidArgument names the layer and
-// both shapes: "[2].conv2d: wants rows of [3, H, W], found [1, 28, 28]".
+// The shape of a row after these layers. kInvalidArgument names the layer and both shapes:
+// "[2].conv2d: wants rows of [3, H, W], found [1, 28, 28]"; also where a row would exceed
+// layer_limits::kRowElements.
 absl::StatusOr<Shape> OutputShape(const LayerList& layers, const Shape& input);
-// After one of them: "conv2d: ...".
+// The shape after one layer; its messages begin with "conv2d: ".
 absl::StatusOr<Shape> OutputShape(const Layer& layer, const Shape& input);
 
-// Multiply-accumulates of one row through the layers (linear and conv2d; elementwise work is not
-// counted). Fails as OutputShape does.
+// Multiply-accumulates of one row through the layers. Linear and conv2d layers count; elementwise
+// work does not. Fails as OutputShape does.
 absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input);
 
-// Every tensor that the layers need, in their order: {"stem.0.weight", ...}; prefix is "stem",
-// "field", "head" or "net".
+// Every tensor that the layers need, by name and in their order: "stem.0.weight",
+// "stem.1.layers.0.weight", ... `prefix` is "stem", "field", "head" or "net".
 std::vector<std::pair<std::string, LayerTensor>> ListTensors(const LayerList& layers,
                                                              std::string_view prefix);
-// The same as name -> shape: {"stem.0.weight": [1], ...}.
+// The same tensors as a map from name to shape.
 std::map<std::string, Shape> ExpectedTensors(const LayerList& layers, std::string_view prefix);
 
 }  // namespace hyperserve

@@ -1,6 +1,6 @@
-// The fields of every kind are read and written here by their names in the entry: hyperserve.v1
-// has a message for each kind, named as the kind, with a field for each of Fields(), named alike
-// (tests/core/model/layer_table_test.cc compares the two).
+// Reads and writes the fields of every kind by the names in its entry. hyperserve.v1 has a message
+// for each kind with the kind's name, and in it a field for each of Fields() with the same name.
+// tests/core/model/layer_table_test.cc compares the two.
 #include "core/model/layers/layer_proto.h"
 
 #include <google/protobuf/descriptor.h>
@@ -36,7 +36,7 @@ absl::Status Invalid(const Parts&... parts) {
 
 class ListReader;
 
-// Visits the fields of one layer's entry and fills them in from its message.
+// Visits the fields of one kind and sets them from a message.
 template <class Kind>
 class FieldReader {
  public:
@@ -68,7 +68,7 @@ class FieldReader {
     if (Says(name)) kind_.*member = reflection_.GetBool(proto_, Find(proto_, name));
   }
 
-  // One of `names`, which are those of the enumeration in its order.
+  // A text that is one of `names`, the names of the enumeration in its order.
   template <class Choice, size_t count>
   void operator()(const char* name, Choice Kind::*member,
                   const std::array<std::string_view, count>& names) {
@@ -89,7 +89,7 @@ class FieldReader {
     for (const int64_t size : shape) Keep(CheckRange(Path(name), size, range.low, range.high));
   }
 
-  // A number for both sizes, or a list of the two.
+  // One number for both sizes in field `name`, or a list of two in field `list_name`.
   void operator()(const char* name, const char* list_name, HeightWidth Kind::*member, Range range) {
     const int64_t both = reflection_.GetInt32(proto_, Find(proto_, name));
     const Shape list = List(list_name);
@@ -113,7 +113,7 @@ class FieldReader {
   }
 
   std::string Path(const char* name) const { return absl::StrCat(path_, ".", name); }
-  // Fields without presence always say something: zero where they are absent.
+  // Fields without presence always have a value: zero where they are absent.
   bool Says(const char* name) const {
     const FieldDescriptor* field = Find(proto_, name);
     return !field->has_presence() || reflection_.HasField(proto_, field);
@@ -137,7 +137,7 @@ class FieldReader {
   absl::Status status_;
 };
 
-// Reads the layers of one file; counts them, inner ones included.
+// Reads one list of layers and counts them, also inner ones.
 class ListReader {
  public:
   // The layers in the field `name` of `proto`.
@@ -187,7 +187,7 @@ void FieldReader<Kind>::operator()(const char* name, LayerList Kind::*member) {
   kind_.*member = *std::move(layers);
 }
 
-// Visits the fields of one layer's entry and writes them into its message.
+// Visits the fields of one kind and writes them into a message.
 template <class Kind>
 class FieldWriter {
  public:
@@ -227,7 +227,7 @@ class FieldWriter {
   }
 
  private:
-  // Fields with presence are left out where they say what is usual.
+  // Fields with presence are left out where they hold their default.
   bool Wanted(const char* name, const bool unusual) const {
     return unusual || !Find(proto_, name)->has_presence();
   }

@@ -1,4 +1,5 @@
-// Layers between protobuf and plain data; inside the spec parser only.
+// Converts layers between protobuf and plain data. Used by the parser and printer of specs only.
+// Pure; any thread.
 #pragma once
 
 #include <string>
@@ -13,15 +14,16 @@ class Message;
 
 namespace hyperserve {
 
-// The layers of proto's field `name`, a list of hyperserve.v1.Layer. kInvalidArgument says where,
-// what and its limit: "field[2].conv2d.kernel: 0 is outside [1, 64]".
+// Reads the field `name` of proto, a list of hyperserve.v1.Layer. kInvalidArgument names the place,
+// the value and its limit: "field[2].conv2d.kernel: 0 is outside [1, 64]". Shapes are not checked
+// (OutputShape does that).
 absl::StatusOr<LayerList> LayersFromProto(const google::protobuf::Message& proto, const char* name);
-// Adds them to that field. Fields at their default are left out.
+// Appends the layers to that field. Leaves out fields that hold their default.
 void LayersToProto(const LayerList& layers, const char* name, google::protobuf::Message& proto);
 
-// OK where low <= value <= high; else kInvalidArgument: "<path>: <value> is outside [low, high]".
+// kInvalidArgument "<path>: <value> is outside [low, high]" unless low <= value <= high.
 absl::Status CheckRange(const std::string& path, int64_t value, int64_t low, int64_t high);
-// OK where value is finite and > 0.
+// kInvalidArgument unless value is finite and above 0.
 absl::Status CheckPositive(const std::string& path, double value);
 
 }  // namespace hyperserve

@@ -1,4 +1,5 @@
-// Norms with a scale and a shift that are learned. Their other half: core/model/net/norms.h.
+// Entries of the layer table: normalisations with a learned scale and shift. core/model/net/norms.h
+// computes them.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 namespace hyperserve {
 
-// Eval mode: the statistics are those of the tensors, one of each a channel.
+// Each channel by the running mean and variance in the weights file (eval mode).
 struct BatchNormLayer {
   static constexpr std::string_view kName = "batch_norm";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -30,7 +31,7 @@ struct BatchNormLayer {
   }
 };
 
-// Each of `groups` runs of channels by its own mean and variance.
+// Each of `groups` groups of channels by its own mean and variance.
 struct GroupNormLayer {
   static constexpr std::string_view kName = "group_norm";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -50,7 +51,7 @@ struct GroupNormLayer {
   LayerTensors Tensors() const { return IdentityScale({channels}); }
 };
 
-// The last dimensions, which are `normalized_shape`, by their own mean and variance.
+// The last dimensions, of shape `normalized_shape`, by their own mean and variance.
 struct LayerNormLayer {
   static constexpr std::string_view kName = "layer_norm";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -1,4 +1,4 @@
-// The computing half of core/model/layers/activations.h: values and slopes. Inside net.cc only.
+// Computes the layers of core/model/layers/activations.h: values and slopes. Private to net.cc.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,8 @@ inline auto Forward(const EluLayer& elu, const at::Tensor& a) {
   return ExponentialLinear(a, elu.alpha, 1.0);
 }
 
-// With these two numbers layers keep mean 0 and variance 1 (Klambauer et al., 2017).
+// With these two constants layers keep mean 0 and variance 1 (Klambauer et al. 2017,
+// "Self-Normalizing Neural Networks").
 inline auto Forward(const SeluLayer&, const at::Tensor& a) {
   return ExponentialLinear(a, 1.6732632423543772, 1.0507009873554805);
 }
@@ -55,17 +56,18 @@ inline auto Forward(const LeakyReluLayer& leaky, const at::Tensor& a) {
   });
 }
 
-// Without cancellation and overflow: max(b, 0) + log(1 + e^-|b|), b = beta a, over beta.
+// (max(b, 0) + log(1 + e^-|b|)) / beta with b = beta a: no cancellation and no overflow.
 inline auto Forward(const SoftplusLayer& softplus, const at::Tensor& a) {
   const double beta = softplus.beta;
   const at::Tensor b = beta == 1.0 ? a : a * beta;
-  // maximum() shares the derivative between equal arguments: 1/2 at zero, as it should be.
+  // maximum() splits the derivative between equal arguments, which gives the correct 1/2 at zero.
   const at::Tensor y =
       at::log1p(at::abs(b).neg_().exp()).add_(at::maximum(b, at::zeros({}, b.options())));
   return Pointwise(beta == 1.0 ? y : y / beta, [b] { return at::sigmoid(b); });
 }
 
-// a p with p = Phi(a): (1 + erf(a / sqrt 2)) / 2, or (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))) / 2.
+// a p with p = (1 + erf(a / sqrt 2)) / 2 or p = (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))) / 2
+// (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units").
 inline auto Forward(const GeluLayer& gelu, const at::Tensor& a) {
   const bool by_tanh = gelu.approximate == GeluForm::kTanh;
   const double root = M_SQRT2 * M_2_SQRTPI / 2, cubic = 0.044715;  // sqrt(2 / pi)

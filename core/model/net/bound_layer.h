@@ -1,4 +1,4 @@
-// What the forward pass of a layer works on: values with tangents, and a layer with its tensors.
+// The data of a forward pass: values with tangents, and layers with their tensors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,17 +10,17 @@
 
 namespace hyperserve {
 
-// A value and its derivatives along T directions. Where `tangents` is undefined none are carried.
+// A value and its derivatives along T directions; no derivatives where `tangents` is undefined.
 struct Dual {
   at::Tensor value;     // [B, ...]
   at::Tensor tangents;  // [T, B, ...]
 };
 
-// A layer with its tensors; one not needed by the layer's kind is undefined.
+// A layer with its tensors. Tensors that its kind does not have are undefined.
 struct BoundLayer {
   Layer layer;
   at::Tensor weight, bias, running_mean, running_var;
-  std::vector<BoundLayer> inner;  // those within the layer
+  std::vector<BoundLayer> inner;  // the inner layers
 };
 
 }  // namespace hyperserve

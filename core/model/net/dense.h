@@ -1,4 +1,4 @@
-// The computing half of core/model/layers/dense.h. Inside net.cc only.
+// Computes the layers of core/model/layers/dense.h. Private to net.cc.
 #pragma once
 
 #include "core/model/layers/dense.h"
@@ -13,8 +13,9 @@ inline auto Forward(const LinearLayer&, const at::Tensor& x, const BoundLayer& b
   });
 }
 
-// On the CPU in float32 LibTorch chooses between two libraries by the number of rows, and they
-// round differently: one image alone would get other bits than among others. So the choice is ours.
+// On the CPU in float32, LibTorch chooses between two libraries by the number of rows, and they
+// round differently: an image alone would get other bits than the same image in a batch. This
+// function always takes the same library.
 inline at::Tensor Convolution(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                               const Conv2dLayer& conv) {
   const std::array<int64_t, 2> padding = {conv.padding.height, conv.padding.width},

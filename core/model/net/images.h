@@ -1,4 +1,4 @@
-// The computing half of core/model/layers/images.h. Inside net.cc only.
+// Computes the layers of core/model/layers/images.h. Private to net.cc.
 #pragma once
 
 #include "core/model/layers/images.h"
@@ -12,7 +12,7 @@ inline auto Forward(const AvgPoolLayer& pool, const at::Tensor& x) {
   });
 }
 
-// A tangent is that of the pixel which is the largest; of equal ones the first.
+// The tangent is that of the largest pixel; of equal pixels, the first counts.
 inline auto Forward(const MaxPoolLayer& pool, const at::Tensor& x) {
   const auto [y, places] = at::max_pool2d_with_indices(x, pool.kernel, pool.stride, pool.padding);
   return Pushforward{y, [places = places](const at::Tensor& t) {

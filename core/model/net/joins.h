@@ -1,4 +1,4 @@
-// The computing half of core/model/layers/joins.h. Inside net.cc only.
+// Computes the layers of core/model/layers/joins.h. Private to net.cc.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace hyperserve {
 
-// s [B] or [T, B] as one more channel before or behind x [B, C, ...] or [T, B, C, ...].
+// Adds s [B] or [T, B] as a channel, first or last, to x [B, C, ...] or [T, B, C, ...].
 inline at::Tensor WithChannel(const at::Tensor& x, const at::Tensor& s, const bool first) {
   std::vector<int64_t> one(static_cast<size_t>(x.dim()), 1);
   std::copy(s.sizes().begin(), s.sizes().end(), one.begin());
@@ -29,8 +29,8 @@ inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const D
                      }};
 }
 
-// Joins are linear in both: values and tangents pass alike. `batch_dims`: those before the
-// channels.
+// A join is linear in both arguments, so one function serves values and tangents. `batch_dims` is
+// the number of dimensions before the channels.
 inline at::Tensor Join(const AugmentLayer&, const at::Tensor& x, const at::Tensor& inner,
                        const int64_t batch_dims) {
   return at::cat({inner, x}, batch_dims);

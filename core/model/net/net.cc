@@ -15,8 +15,8 @@ namespace {
 
 Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Dual& depth);
 
-// The computing half of an entry: a Forward that takes x and no more than it reads (its tensors, or
-// the depth), or for a nested kind a Join. The compiler names a kind that has none.
+// Calls the Forward of a kind, which takes x and, where it reads them, its tensors or the depth; or
+// the Join of a nested kind. The compiler names a kind that has neither.
 template <class Kind>
 Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Dual& depth) {
   const auto push = [&x](const auto& forward) {

@@ -58,8 +58,8 @@ TensorMap NetWeights::Tensors(at::Device device, at::ScalarType dtype) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   TensorMap& converted = converted_[{device.str(), dtype}];
   if (converted.empty()) {
-    // Ordinary tensors, whatever the mode of the thread that asks first: a trainer may use them in
-    // a graph.
+    // Never inference tensors, whatever the mode of the calling thread: the trainer uses them in a
+    // graph.
     const c10::InferenceMode ordinary(false);
     for (const auto& [name, tensor] : stored_) {
       converted[name] = tensor.detach().to(device, dtype).contiguous();

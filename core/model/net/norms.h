@@ -1,4 +1,4 @@
-// The computing half of core/model/layers/norms.h. Inside net.cc only.
+// Computes the layers of core/model/layers/norms.h. Private to net.cc.
 #pragma once
 
 #include <numeric>
@@ -15,9 +15,9 @@ inline auto Forward(const BatchNormLayer& norm, const at::Tensor& x, const Bound
                      [scale](const at::Tensor& t) { return t * scale; }};
 }
 
-// Each row as runs of numbers [runs, length] (one of the two may be -1), each run by its own mean
-// and variance. With c = v - mean(v) over a run and r = 1/sqrt(mean(c^2) + eps): y = c r, and for a
-// tangent t with d = t - mean(t): dy = r d - c r^3 mean(c d).
+// Splits each row into [runs, length], one of which may be -1, and standardises each run by its own
+// mean and variance. With c = v - mean(v) and r = 1/sqrt(mean(c^2) + eps), y = c r. For a tangent t
+// with d = t - mean(t), dy = r d - c r^3 mean(c d).
 inline auto Standardised(const at::Tensor& x, const int64_t runs, const int64_t length,
                          const double eps) {
   const auto split = [runs, length](const at::Tensor& v, const int64_t batch_dims) {
@@ -36,7 +36,7 @@ inline auto Standardised(const at::Tensor& x, const int64_t runs, const int64_t 
                      }};
 }
 
-// A scale and a shift behind a norm.
+// Applies a scale and a shift after a norm.
 template <class Rule>
 auto Scaled(const Pushforward<Rule>& norm, const at::Tensor& weight, const at::Tensor& bias) {
   return Pushforward{

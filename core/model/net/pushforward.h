@@ -1,4 +1,5 @@
-// How a layer carries tangents: what each Forward of this folder gives back. Inside net.cc only.
+// Pushforward, the result of each Forward in this folder: a value, and the rule for its tangents.
+// Private to net.cc.
 #pragma once
 
 #include <vector>
@@ -7,22 +8,21 @@
 
 namespace hyperserve {
 
-// y, and the rule that makes tangents of y [T, B, ...] from tangents of x [T, B, ...]. The rule is
-// called only where there are tangents.
+// y, and a rule that maps tangents of x [T, B, ...] to tangents of y [T, B, ...]. The rule is
+// called only if x has tangents, and before Forward's arguments are destroyed.
 template <class Rule>
 struct Pushforward {
   at::Tensor value;
   Rule tangents;
 };
 
-// For a function of single numbers; slope() is dy/dx.
+// For an elementwise function; slope() returns dy/dx.
 template <class Slope>
 auto Pointwise(const at::Tensor& value, Slope slope) {
   return Pushforward{value, [slope](const at::Tensor& t) { return t * slope(); }};
 }
 
-// For a layer that is linear but for a bias: map(x, bias). Tangents pass as one batch of T * B
-// rows, without the bias.
+// For an affine layer map(x, bias). Tangents pass as one batch of T * B rows, without the bias.
 template <class Map>
 auto Affine(const at::Tensor& x, const at::Tensor& bias, Map map) {
   return Pushforward{map(x, bias), [map](const at::Tensor& t) {
@@ -34,14 +34,14 @@ auto Affine(const at::Tensor& x, const at::Tensor& bias, Map map) {
                      }};
 }
 
-// For a layer that is linear: map(x).
+// For a linear layer map(x).
 template <class Map>
 auto LinearMap(const at::Tensor& x, Map map) {
   return Affine(x, {}, [map](const at::Tensor& v, const at::Tensor&) { return map(v); });
 }
 
-// A tensor [C] as [C, 1, 1], to be broadcast over [..., C, H, W], or as it is over [..., C]; x is
-// [B, C, ...].
+// Reshapes a tensor [C] so that it broadcasts over the channels of x [B, C, ...]: to [C, 1, 1] for
+// images.
 inline at::Tensor PerChannel(const at::Tensor& values, const at::Tensor& x) {
   std::vector<int64_t> shape(static_cast<size_t>(x.dim() - 1), 1);
   shape[0] = values.numel();

@@ -12,7 +12,7 @@
 namespace hyperserve {
 namespace {
 
-// A plan that says itself what is done: neither a default nor an automatic one.
+// A fixed or adaptive plan; default and auto name no method.
 absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
   HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
   if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;

@@ -1,6 +1,6 @@
-// calibration.json: measured error and cost of plans, of a model or of one generation of a
-// correction. Parsed and checked once, when the file is read; from then on plans are values.
-// Protobuf JSON of hyperserve.v1.Calibration. Pure: no files, no LibTorch.
+// calibration.json: the measured error and cost of plans, for a model or for one generation of a
+// correction. It is parsed and checked once; after that, plans are values. The file is protobuf
+// JSON of hyperserve.v1.Calibration. Pure: no access to files, no LibTorch; any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,36 +23,40 @@ inline constexpr AdaptivePlan kFallbackPlan = {
 
 struct PlanCalibration {
   Plan plan;  // fixed or adaptive
-  double error_mean =
-      0;  // relative error of z(s1) against the reference: mean over rows of |dz| / |z|
+  // Relative error of z(s1) against the reference, |dz| / |z|: mean and maximum over the rows.
+  double error_mean = 0;
   double error_max = 0;
   double agreement = 0;  // classifiers: share of rows with the reference's label; else 0
-  double nfe = 0;        // per row, mean
+  // Means over the rows; macs counts f and g.
+  double nfe = 0;
   double correction_evaluations = 0;
-  double macs = 0;             // per row, f and g
-  double seconds_per_row = 0;  // measured, at `batch` rows
+  double macs = 0;
+  double seconds_per_row = 0;  // in batches of `batch` rows
   int batch = 0;
-  bool wins = true;  // hypersolved: no classical plan has at most its error at at most its MACs
+  // Hypersolved plans: no calibrated classical plan of at most these MACs has at most this error.
+  bool wins = true;
 };
 
 struct Calibration {
   std::string base_digest;
   std::optional<Plan> default_plan;  // fixed or adaptive, exact or double
   std::string reference;             // how the reference was solved; for people
-  std::string device;                // where the times were measured
-  int rows = 0;                      // held-out rows
+  std::string device;                // of the measured times; for people
+  int rows = 0;                      // number of held-out rows
   std::vector<PlanCalibration> plans;
 
-  // What was measured of this very plan; null: nothing. The same method and steps in another tier
-  // are another plan.
+  // The entry of this plan, which belongs to this object; null: not measured. A plan in another
+  // tier is another plan.
   const PlanCalibration* Find(const Plan& plan) const;
 };
 
-// The plan that a request without one gets: kFallbackPlan where the calibration names none.
+// The plan of requests that ask for the default: default_plan, or kFallbackPlan where it is not
+// set.
 Plan DefaultPlanOf(const Calibration& calibration);
 
-// kInvalidArgument names the entry: one that is no plan in its one spelling, a plan that does not
-// say itself what is done (default, auto), a number that is not finite and at least 0.
+// kInvalidArgument names the wrong entry: a plan that is not in its canonical spelling, a plan that
+// is neither fixed nor adaptive (default, auto), a default plan of tier fast, or a number that is
+// not finite or below 0. Does not compare base_digest with a model.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view json);
 // Precondition: every plan is fixed or adaptive, and valid.
 std::string PrintCalibration(const Calibration& calibration);

@@ -16,7 +16,7 @@ std::string VerdictsPath(const std::string& hypersolver_folder) {
   return absl::StrCat(hypersolver_folder, "/VERDICTS.json");
 }
 
-// Reasons quote what candidates contain, which may be any bytes; JSON takes UTF-8 only.
+// Reasons may quote any bytes of a candidate's files, but JSON takes UTF-8 only.
 std::string Printable(std::string text) {
   constexpr size_t kReasonBytesMax = 4096;
   text.resize(std::min(text.size(), kReasonBytesMax));

@@ -31,7 +31,7 @@ absl::StatusOr<Message> ParseJson(std::string_view json) {
   return ParseFileJson<Message>(json);
 }
 
-// Two finite numbers; the caller compares them.
+// Two finite numbers. The caller checks their order.
 absl::StatusOr<std::array<double, 2>> ReadPair(
     const google::protobuf::RepeatedField<double>& values, const std::string& path) {
   if (values.size() != 2 || !std::isfinite(values[0]) || !std::isfinite(values[1])) {

@@ -118,8 +118,8 @@ TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
 
 TEST_F(PatienceOfCallers, ARollbackThatIsCancelledWhileItWarmsChangesNothing) {
   std::atomic<bool> interrupted = false;
-  Open({.warm = [&](const auto&, const auto& correction, const auto& is_interrupted) {
-    if (correction != nullptr && Active() == 2) {
+  Open({.warm = [&](const WarmUpSubject& subject, const auto& is_interrupted) {
+    if (subject.correction != nullptr && Active() == 2) {
       flag_ = true;
       interrupted = is_interrupted();
     }

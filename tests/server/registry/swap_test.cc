@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "server/registry/served_model.h"
 #include "tests/server/registry/registry_fixture.h"
 #include "tests/testing/model_fixture.h"
@@ -112,8 +113,8 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   std::vector<int64_t> active_when_warmed;
   absl::Status answer;
   Open({.warm =
-            [&](const auto&, const auto& correction, const auto&) {
-              if (correction == nullptr) return absl::OkStatus();
+            [&](const WarmUpSubject& subject, const auto&) {
+              if (subject.correction == nullptr) return absl::OkStatus();
               active_when_warmed.push_back(Active());
               return answer;
             },
