@@ -33,11 +33,11 @@ class LiveRun {
 
   const Origin& origin() const { return origin_; }
   bool empty() const { return pieces_.empty(); }
-  // Rows that may still join it; none in a place for brief work.
+  // Rows that may still join it; 0 in a place for brief work.
   int64_t room() const;
   Load load() const;
-  // Predicted MACs until the next row finishes, and until the last one does. A piece that has
-  // outrun its prediction is taken to need an eighth of what it has had.
+  // Predicted MACs until the next row finishes, and until the last one does. A piece that has made
+  // more evaluations than predicted is taken to need an eighth of them once more.
   double work() const;
   double work_to_end() const;
 
