@@ -1,5 +1,5 @@
-"""Checks who may include whom and who may know LibTorch, that modules have no cycles, and that each file includes the header of
-every name of ours that it uses."""
+"""Checks who may include whom and who may know LibTorch, that modules have no cycles, and that each file includes the
+header of every name of ours that it uses."""
 
 import re
 
@@ -116,7 +116,7 @@ def stem(file):
 
 
 def check_cycles(texts):
-    """A module is a header and the source of the same stem. It depends on each module with a header that one of them includes."""
+    """A module is a header and the source of the same stem. It depends on the modules of the headers that they include."""
     arrows = {}
     for file, text in texts.items():
         others = {stem(header) for header in OURS.findall(text)} - {stem(file)}
@@ -153,8 +153,10 @@ def homes_of_names(tree, texts):
 
 
 def missing_includes(tree, texts):
-    """Yields (file, headers, names) where a file uses names of ours and includes no header that declares them. Any one of the
-    headers would do; they are those that the table allows, if it allows any. A source may rely on its own header."""
+    """Yields (file, headers, names) where a file uses names of ours and includes no header that declares them.
+
+    Any one of the headers would do; they are those that the table allows, if it allows any. A source may rely on its
+    own header."""
     homes = homes_of_names(tree, texts)
     for file, text in texts.items():
         own = texts.get(stem(file) + ".h", "") if not file.endswith(".h") else ""

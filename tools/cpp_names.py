@@ -1,7 +1,7 @@
 """The names of ours that a C++ file declares and uses, found by patterns instead of a compiler.
 
-Names are types, functions, constants, flags and macros in this project's spelling. Accessors and variables begin with a small
-letter and are ignored, so no variable is taken for a name from a header."""
+Names are types, functions, constants, flags and macros in this project's spelling. Accessors and variables begin with a
+small letter and are ignored, so no variable is taken for a name from a header."""
 
 import re
 

@@ -44,8 +44,9 @@ class SourceTree:
 
 
 def main(check, documentation, mend=None):
-    """Prints the problems that check(tree) yields, one in each line, and exits with 1 if there are any. --mend calls mend(tree)
-    first."""
+    """Prints the problems that check(tree) yields, one in each line, and exits with 1 if there are any.
+
+    --mend calls mend(tree) first."""
     parser = argparse.ArgumentParser(description=documentation)
     parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parent.parent)
     if mend:
