@@ -129,7 +129,7 @@ absl::Status Measure(const Lone& lone, Client& client, int calls) {
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::string& models, int calls) {
+absl::Status MeasureAll(const std::string& models, int calls) {
   HS_ASSIGN_OR_RETURN(const auto daemon,
                       Daemon::Start(models, {"--read_only", "--device=cpu", "--log_level=warn"}));
   HS_ASSIGN_OR_RETURN(const auto runtime, MakeDeviceRuntime("cpu"));
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();
   int calls = 2000;
   if (argc > 2 && !absl::SimpleAtoi(argv[2], &calls)) return 2;
-  const absl::Status status = hyperserve::Run(argc > 1 ? argv[1] : "models", calls);
+  const absl::Status status = hyperserve::MeasureAll(argc > 1 ? argv[1] : "models", calls);
   if (status.ok()) return 0;
   std::fprintf(stderr, "bench_lone: %s\n", std::string(status.message()).c_str());
   return 1;

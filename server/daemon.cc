@@ -35,13 +35,13 @@
 namespace hyperserve {
 namespace {
 
-constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
+constexpr std::chrono::seconds kCloseLimit(2);  // for answers on their way to the client
 constexpr std::chrono::milliseconds kClosePoll(2);
-// After draining, calls are still refused in words for this long: one that arrives while gRPC
-// closes ends as CANCELLED, which tells its client nothing.
+// After draining, calls are still answered UNAVAILABLE for this long. A call that arrives while
+// gRPC closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
 
-// What the options leave to the machine.
+// The facts of this machine that the options depend on.
 Machine MachineOf(const std::vector<DeviceInfo>& devices) {
   const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
     return device.name.starts_with("cuda:");
@@ -97,7 +97,7 @@ struct Daemon::Parts {
   void OnBatch(const BatchReport& report);
   void SetHealth(const std::string& name, bool serving) const;
 
-  Options options;  // from StartBatcher on those in force
+  Options options;  // those in force, from StartBatcher on
   const std::function<bool()> ending;
   Metrics metrics;
   RefusedModels refused;
@@ -187,7 +187,7 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
               absl::CEscape(event.model), event.method, event.generation, event.source,
               absl::CEscape(event.detail));
   if (!result.empty()) {
-    // Every alpha is a method of its own, and anybody may try any.
+    // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
     metrics.Increment(Metric::kPublishResults, {event.model, method, event.source, result});
   } else if (bad) {
@@ -217,7 +217,7 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
-// Waits for the calls that were let in, streams to their last chunk; false where the limit came
+// Waits for the calls that were let in; for a stream, to its last chunk. False: the limit came
 // first.
 bool Daemon::Parts::FinishCalls() const {
   const Clock::TimePoint limit =
@@ -229,8 +229,8 @@ bool Daemon::Parts::FinishCalls() const {
   return environment.solving_calls == 0;
 }
 
-// No call waits for its answer any more. gRPC's own grace would last its full length beside every
-// connection that is merely open, so the calls are counted here and gRPC gets none.
+// Every call has been answered. gRPC's grace period would last its full length while a connection
+// is open, so this counts the calls itself and gives gRPC no grace.
 void Daemon::Parts::Close() {
   const Clock::TimePoint limit = Clock::Real().Now() + kCloseLimit;
   while (environment.calls_in_flight > 0 && Clock::Real().Now() < limit) {
@@ -264,7 +264,7 @@ void Daemon::Shutdown() {
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
-  if (parts.environment.registry()) {  // else it never took a call
+  if (parts.environment.registry()) {  // else it never let a call in
     spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
     const bool all = parts.FinishCalls();
     parts.batcher->Drain(std::chrono::milliseconds(0));

@@ -1,6 +1,6 @@
 // The one page of options: every flag and every limit of the daemon with its default, bounds, unit
-// and reason. To add one: a line here; the flag, --help, GetServerInfo and docs/OPERATIONS.md
-// follow.
+// and reason. A new option is one line here: the flag, --help and GetServerInfo follow, and
+// server_docs_test compares the table of docs/OPERATIONS.md. Every function here is pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hyperserve {
 
-// X(name, default, unit, reason)
+// Options whose value is text: X(name, default, unit, reason)
 #define HYPERSERVE_TEXT_OPTIONS(X)                                                                \
   X(models, "models", "folder", "the model repository that is served")                            \
   X(check, "", "folder", "checks this model or repository, names what does not fit, and exits")   \
@@ -27,7 +27,8 @@ namespace hyperserve {
   X(log_level, "info", "debug, info, warn or error",                                              \
     "debug: a line for every call; info: for calls that failed and for what changed")
 
-// X(type, name, default, least, most, unit, reason)
+// Options whose value is a number: X(type, name, default, least, most, unit, reason). Where the
+// reason says what 0 means, InForce puts the real value in its place.
 #define HYPERSERVE_NUMBER_OPTIONS(X)                                                              \
   X(int32_t, solvers, 0, 0, 1024, "threads",                                                      \
     "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                   \
@@ -86,6 +87,7 @@ namespace hyperserve {
     "waiting for the gate; more are RESOURCE_EXHAUSTED")                                          \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
+// One value for each line of the page, by name. A default-constructed Options has the defaults.
 struct Options {
 #define HYPERSERVE_FIELD(name, value, ...) std::string name = value;
   HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FIELD)
@@ -95,32 +97,33 @@ struct Options {
 #undef HYPERSERVE_FIELD
 };
 
-// A line of the page.
+// One line of the page, as text.
 struct OptionLine {
   std::string name, value, unit, reason;
 };
-// The lines with the values of `options`, in the page's order.
+// All lines with the values of `options`, in the page's order.
 std::vector<OptionLine> OptionLines(const Options& options);
 
-// What of a machine the page leaves open.
+// The facts of a machine that defaults depend on.
 struct Machine {
   int cores = 1;
   std::string first_gpu;  // "cuda:0"; empty: none
 };
-// The page with everything decided that it leaves to us, as GetServerInfo tells it.
+// The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
+// machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.
 Options InForce(Options options, const Machine& machine);
 
-// What the page allows one call, and what it tells the batcher (all but on_batch). Precondition:
-// `options` are those in force.
+// The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
+// come from InForce.
 CallLimits LimitsOf(const Options& options);
 BatcherOptions BatcherOptionsOf(const Options& options);
 
-// kInvalidArgument names the flag, its value and what would be right.
+// kInvalidArgument names the flag, its value and the values that are allowed.
 absl::Status ValidateOptions(const Options& options);
 
-// What --help prints.
+// The text of --help.
 std::string OptionsHelp();
-// The table of docs/OPERATIONS.md.
+// The table of flags in docs/OPERATIONS.md.
 std::string OptionsMarkdown();
 
 }  // namespace hyperserve

@@ -20,7 +20,7 @@ void SetModelFigures(const ServedModel& served, Metrics& metrics) {
   double problems = served.problem.empty() ? 0 : 1;
   for (const CorrectionState& state : served.corrections) {
     if (!state.problem.empty()) ++problems;
-    if (!state.active) continue;  // a refused candidate must not make a label
+    if (!state.active) continue;  // a refused candidate must not become a label
     metrics.Set(Metric::kActiveGeneration, {served.name, PrintMethod(state.method)},
                 static_cast<double>(state.active->number));
   }

@@ -39,13 +39,13 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
         {.choice = FixedPlan{
              .method = subject.correction->spec().method, .steps = 1, .hypersolved = true}});
   }
-  // A model's file may speak of corrections too, which are warmed with their own generation.
+  // A model's calibration may list hypersolved plans; they are warmed with their own generation.
   std::erase_if(
       plans, [&](const Plan& plan) { return plan.hypersolved() && subject.correction == nullptr; });
   return plans;
 }
 
-// A step is enough: a solve of many repeats it.
+// One step is enough: a solve repeats it.
 StepControl OneStep(const BatchSpec& spec) {
   if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};

@@ -1,5 +1,6 @@
-// First use costs what later use does not: memory, kernels, device copies of weights. Paid here, on
-// the registry's thread, before anybody waits for it. No request, no queue and no solver is used.
+// The first use of a spec costs extra: memory, kernels, copies of weights on the device. WarmUp
+// pays for it on the registry's thread before a request can wait for it. It makes no request and
+// uses neither a queue nor a solver thread.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,17 @@
 
 namespace hyperserve {
 
-// One spec for each method, stepping and tier that the subject's plans need: those that are
-// calibrated, the default plan, and those that the correction claims. Pure.
+// The specs to warm, each once: those of the calibrated plans, of the default plan (for a model)
+// and of the plans that use the correction (for a generation). Pure.
 std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
 
-// Rows of the batches that are worth warming: one on a CPU, where nothing depends on the size;
-// every power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
+// The batch sizes to warm, in rows: 1 on a CPU, where the cost does not depend on the size; every
+// power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
 std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
 
-// Makes a step of every spec at every number of rows. Ends with kCancelled where `interrupted` says
-// yes; it is not asked after WarmUp has returned.
+// Makes one step of every spec at every batch size, on the calling thread. kCancelled where
+// `interrupted` says yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called
+// after WarmUp has returned.
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime);
 

@@ -108,8 +108,8 @@ absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, co
   return calibration.plans;
 }
 
-// The plans of the generation that is served, or of the newest, measured on the same rows; they win
-// against `served_plans` or, in the other direction, against the same plans measured there.
+// Measures the plans of each correction's served generation, or its newest, on the held-out rows.
+// `wins` compares with `served_plans`, or with the same plans in the correction's own direction.
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
     const std::vector<PlanCalibration>& served_plans) {
@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     if (!generation.has_value()) continue;
     const std::string generation_folder = absl::StrCat(folder, "/", *generation);
     const auto loaded = Hypersolver::Load(generation_folder, *model);
-    if (!loaded.ok()) {  // of another base, as `model --replace` leaves it
+    if (!loaded.ok()) {  // perhaps of another base, after `model --replace`
       absl::FPrintF(stderr, "%s is left out: %s\n", generation_folder, loaded.status().message());
       continue;
     }
@@ -150,8 +150,8 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
   return plans;
 }
 
-// A folder that is there from now on, so that no hours of work are lost for want of it. What is
-// still empty in the end is removed again.
+// Makes the output folder before the work, so that hours of it are not lost for a path that cannot
+// be written. Folders that are still empty at the end are removed.
 class OutputFolder {
  public:
   OutputFolder() = default;
@@ -162,7 +162,7 @@ class OutputFolder {
     for (const fs::path& folder : made_) fs::remove(folder, not_empty);
   }
 
-  // `way_out`: what to do where it cannot be made.
+  // `way_out` tells the caller what to do if the folder cannot be made.
   absl::Status Make(const std::string& path, std::string_view way_out) {
     std::error_code error;
     for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
@@ -188,7 +188,8 @@ absl::Status CheckReplaces(const std::string& folder, bool replace) {
                    "them refused from then on: name another --models, or give --replace"));
 }
 
-// A folder without model.json is no model: where this is cut short, none is better than a mix.
+// Removes model.json first and writes it last: if this is interrupted, there is no model rather
+// than a mixture of two.
 absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
                         const Calibration& calibration) {
   std::error_code error;

@@ -44,7 +44,7 @@ constexpr char kUsage[] =
     "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
     "  hyperserve-train --version\n";
 
-// Our own flags; Abseil's page holds those of every library as well.
+// The page of our own flags; Abseil's page has the flags of every library too.
 std::string Help() {
   std::map<std::string, std::string> lines;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
@@ -58,7 +58,7 @@ std::string Help() {
   return text;
 }
 
-// What is wrong with the command line; empty: nothing.
+// The problem of the command line; empty: none.
 std::string UsageProblem(const std::vector<char*>& words) {
   const std::string command = words.size() > 1 ? words[1] : "";
   if (command.empty()) return "a command is needed: model, hypersolver or calibrate";

@@ -152,8 +152,8 @@ void BatchLoop::Decide(Seat& seat, Clock::TimePoint now, Turn& turn) {
     seat.run_ = pool_.Take(*decision.run);
     seat.run_->served = turn_;
     if (seat.run_.get() != own) seat.run_->BeginTurn();
-    taken = queues_.TakeForRun(*seat.run_->origin().queue, decision.pick, seat.run_->load(),
-                               seat.run_->room(), now);
+    taken = queues_.TakeForRun(*seat.run_->origin().queue, decision.pick, decision.joining,
+                               seat.run_->load(), seat.run_->room(), now);
   } else if (decision.start) {
     Queue* const queue = waiting.queues[*decision.start];
     taken = queues_.TakeForStart(*queue, decision.pick, now);

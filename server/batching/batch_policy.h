@@ -8,11 +8,17 @@
 //              would be lost, or the batcher drains.
 //   Order      least predicted work until the next row finishes. A candidate that was passed over
 //              eight times as often as there are candidates goes first, whatever its work.
-//   Company    rows share a run where neither side is much shorter than the other, or where sharing
-//              makes the evaluations of the shorter side little dearer.
+//   Company    rows share a run where neither side is much shorter than the other, or where those
+//              that join cost little beside what an evaluation costs anyway: so a short request is
+//              held up neither by long rows nor by a run that is mostly overhead.
 //   Places     live_runs_max bounds the runs in memory. Half of the places are for any work. The
-//              others are for brief work only: at most a quarter of what any candidate run still
-//              needs, so that each such run is four times shorter than the one it overtakes.
+//              others are for brief work: at most a third of the longest run's, a ninth where one
+//              of these places is taken, and so on; what is shortest still finds one. Runs there
+//              take nobody in later, so that they end.
+//   Passed     first of a queue that was passed over joins any run of its key that has room.
+//   Without over       room and place it closes a run: of its key, else the one nearest its end.
+//   Nobody
+//              joins that run while the queue waits.
 #pragma once
 
 #include <chrono>
@@ -39,7 +45,7 @@ struct Load {
 // MACs of one evaluation of so many rows, and what it costs beside them.
 double EvaluationCost(int64_t rows, double evaluation_macs, const BatcherOptions& options);
 
-// A side is much shorter than the other when it needs less than a half of its evaluations.
+// A side is much shorter than the other when it needs less than half of its evaluations.
 inline constexpr double kMuchShorter = 2;
 
 // May rows that wait join a run? Both of one spec. Room is not looked at.
@@ -49,9 +55,10 @@ bool ShareARun(const Load& waiting, const Load& run, const BatcherOptions& optio
 struct RunSnapshot {
   uint64_t key = 0;  // equal to its queue's
   Load load;
-  int64_t room = 0;     // rows that it could take in
-  double work = 0;      // MACs until its next row finishes
-  uint64_t served = 0;  // the turn in which it was last chosen
+  int64_t room = 0;        // rows that it could take in
+  double work = 0;         // MACs until its next row finishes
+  double work_to_end = 0;  // until its last row does, if nobody joins it
+  uint64_t served = 0;     // the turn in which it was last chosen
 };
 
 // The rows that could start a run or join one.
@@ -92,12 +99,17 @@ struct BatchSnapshot {
 // Which piece of a queue goes first.
 enum class Pick { kShortest, kFirstCome };
 
-// At most one of both; neither: nothing waits.
+// Who may join the run that is served: what may share it; before that the first of the queue,
+// whether it may or not; nobody.
+enum class Joining { kCompany, kFirstAndCompany, kNobody };
+
+// At most one of `run` and `start`; neither: nothing waits.
 struct BatchDecision {
-  std::optional<size_t> run;    // go on with it, and let in what waits and may share it
-  std::optional<size_t> start;  // a new run of what waits in this queue
-  Pick pick = Pick::kShortest;  // of a new run
-  Place place = Place::kAny;    // of a new run
+  std::optional<size_t> run;            // go on with it
+  Joining joining = Joining::kCompany;  // of its queue
+  std::optional<size_t> start;          // a new run of what waits in this queue
+  Place place = Place::kAny;            // of the new run
+  Pick pick = Pick::kShortest;          // who of the queue goes first, into either
   bool operator==(const BatchDecision&) const = default;
 };
 

@@ -28,8 +28,8 @@ struct BatcherOptions {
   int64_t live_runs_max;  // runs in memory, those that gave way among them; at least two a solver
   int solvers;            // threads
   std::chrono::microseconds turn_max;  // a run solves this long, then others may have a turn
-  // What an evaluation of f costs beside its rows (dispatch, launches), as MACs. Rows of different
-  // lengths share a run while their own MACs are small beside this.
+  // What an evaluation of f costs beside its rows (dispatch, launches), as MACs. Rows join longer
+  // and shorter ones where their own MACs are little beside this (batch_policy.h).
   double evaluation_macs_fixed;
   std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
 };

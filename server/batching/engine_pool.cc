@@ -22,6 +22,7 @@ std::vector<RunSnapshot> EnginePool::Look() const {
                          .load = run->load(),
                          .room = run->room(),
                          .work = run->work(),
+                         .work_to_end = run->work_to_end(),
                          .served = run->served});
   }
   return snapshots;

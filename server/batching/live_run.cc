@@ -20,7 +20,8 @@ LiveRun::LiveRun(const BatcherOptions& options, Origin origin, DeviceRuntime::St
 
 int64_t LiveRun::room() const {
   const bool alone = !pieces_.empty() && pieces_.front().piece.alone;
-  return alone ? 0 : std::min(origin_.queue->batch_rows_max - rows_, run_->room());
+  const bool closed = alone || origin_.place == Place::kBrief;
+  return closed ? 0 : std::min(origin_.queue->batch_rows_max - rows_, run_->room());
 }
 
 Load LiveRun::load() const {
@@ -44,6 +45,12 @@ double LiveRun::work() const {
   double least = std::numeric_limits<double>::max();
   for (const Inside& inside : pieces_) least = std::min(least, EvaluationsLeft(inside));
   return least * EvaluationCost(rows_, load().evaluation_macs, options_);
+}
+
+double LiveRun::work_to_end() const {
+  double most = 0;
+  for (const Inside& inside : pieces_) most = std::max(most, EvaluationsLeft(inside));
+  return most * EvaluationCost(rows_, load().evaluation_macs, options_);
 }
 
 absl::Status LiveRun::Admit(Piece piece, Clock::TimePoint now) {

@@ -33,12 +33,13 @@ class LiveRun {
 
   const Origin& origin() const { return origin_; }
   bool empty() const { return pieces_.empty(); }
-  // Rows that may still join it.
+  // Rows that may still join it; none in a place for brief work.
   int64_t room() const;
   Load load() const;
-  // Predicted MACs until the next row finishes. A piece that has outrun its prediction is taken to
-  // need an eighth of what it has had.
+  // Predicted MACs until the next row finishes, and until the last one does. A piece that has
+  // outrun its prediction is taken to need an eighth of what it has had.
   double work() const;
+  double work_to_end() const;
 
   // The piece's rows take part from the next step on. Where the engine refuses them the others go
   // on. Precondition: room() is enough, or the run is empty.

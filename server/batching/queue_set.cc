@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kStartMargin{2};
 
 // How many pieces that do not fit are looked at for a run, in search of those that do.
-constexpr int kMissesMax = 16;
+constexpr int kMissesMax = 64;
 
 double EvaluationsOf(const Piece& piece) { return piece.request->work().evaluations; }
 
@@ -109,7 +109,7 @@ QueueSet::Taken QueueSet::TakeForStart(Queue& queue, Pick pick, Clock::TimePoint
     Taken taken;
     if (!first.alone) {
       const int64_t room = queue.batch_rows_max - first.segment.rows;
-      taken = TakeForRun(queue, pick, LoadOf(first), room, now);
+      taken = TakeForRun(queue, pick, Joining::kCompany, LoadOf(first), room, now);
     }
     taken.pieces.insert(taken.pieces.begin(), std::move(first));
     taken.dead.insert(taken.dead.end(), dead.begin(), dead.end());
@@ -120,17 +120,19 @@ QueueSet::Taken QueueSet::TakeForStart(Queue& queue, Pick pick, Clock::TimePoint
   return {.pieces = {}, .dead = std::move(dead)};
 }
 
-QueueSet::Taken QueueSet::TakeForRun(Queue& queue, Pick pick, const Load& load, int64_t room,
-                                     Clock::TimePoint now) {
+QueueSet::Taken QueueSet::TakeForRun(Queue& queue, Pick pick, Joining joining, const Load& load,
+                                     int64_t room, Clock::TimePoint now) {
   Taken taken;
+  if (joining == Joining::kNobody || queue.waiting.empty()) return taken;
   Load together = load;
   // False: the piece stays.
-  const auto take = [&](Entry entry) {
+  const auto take = [&](Entry entry, Joining how) {
     const Piece& piece = entry->second;
     const int64_t rows = piece.segment.rows;
     if (!piece.request->Death(now).ok()) {
       taken.dead.push_back(Remove(queue, entry));
-    } else if (!piece.alone && rows <= room && ShareARun(LoadOf(piece), together, options_)) {
+    } else if (!piece.alone && rows <= room &&
+               (how == Joining::kFirstAndCompany || ShareARun(LoadOf(piece), together, options_))) {
       room -= rows;
       together = Together(together, piece);
       taken.pieces.push_back(Remove(queue, entry));
@@ -139,9 +141,12 @@ QueueSet::Taken QueueSet::TakeForRun(Queue& queue, Pick pick, const Load& load, 
     }
     return true;
   };
-  if (room > 0 && !queue.waiting.empty()) take(FirstOf(queue, pick));
+  if (room > 0) take(FirstOf(queue, pick), joining);
   // In the order of length, from the shortest that may join.
-  const Load shortest{.rows = 1, .evaluation_macs = load.evaluation_macs, .evaluations_most = 0};
+  const Load shortest{.rows = 1,
+                      .evaluation_macs = load.evaluation_macs,
+                      .evaluations_least = 0,
+                      .evaluations_most = 0};
   const double from =
       ShareARun(shortest, load, options_) ? 0 : load.evaluations_most / kMuchShorter;
   auto next = queue.by_evaluations.lower_bound({from, 0});
@@ -149,7 +154,7 @@ QueueSet::Taken QueueSet::TakeForRun(Queue& queue, Pick pick, const Load& load, 
   while (room > 0 && misses < kMissesMax && next != queue.by_evaluations.end()) {
     const Entry entry = queue.waiting.find(next->second);
     ++next;
-    if (!take(entry)) ++misses;
+    if (!take(entry, Joining::kCompany)) ++misses;
   }
   return taken;
 }

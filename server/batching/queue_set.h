@@ -51,8 +51,9 @@ class QueueSet {
   // For a new run: the piece that goes first, and what may share its run. The run is under way from
   // now on. No pieces: all were dead, there is no run, and the queue is gone where it has no other.
   Taken TakeForStart(Queue& queue, Pick pick, Clock::TimePoint now);
-  // For a run of this load: the piece that goes first where it fits, and all others that do.
-  Taken TakeForRun(Queue& queue, Pick pick, const Load& load, int64_t room, Clock::TimePoint now);
+  // For a run of this load: what may join it and finds room.
+  Taken TakeForRun(Queue& queue, Pick pick, Joining joining, const Load& load, int64_t room,
+                   Clock::TimePoint now);
   // From all queues what nobody waits for any more.
   std::vector<Piece> TakeDead(Clock::TimePoint now);
 

@@ -45,7 +45,8 @@ std::vector<double> RowAsDoubles(const HostTensor& tensor, int64_t row, int64_t 
   return tensor.dtype == Dtype::kF64 ? pick(tensor.as<double>()) : pick(tensor.as<float>());
 }
 
-// A head that overflows leaves a row without an answer, although its solve converged.
+// A head that overflows gives a row no answer although its solve converged: the row counts as
+// failed.
 void MarkOverflownHeads(BatchResult& rows) {
   const auto count = static_cast<int64_t>(rows.status.size());
   const int64_t width = rows.outputs.elements() / count;
@@ -59,7 +60,7 @@ void MarkOverflownHeads(BatchResult& rows) {
   }
 }
 
-// What the rows' logits say, rows one after another.
+// The figures that follow from the logits, row after row.
 struct ClassFigures {
   std::vector<int64_t> labels;      // [rows]
   std::vector<int64_t> top_labels;  // [rows, k]
@@ -67,7 +68,7 @@ struct ClassFigures {
   std::vector<double> probabilities;  // [rows, classes]
 };
 
-// One row's; failed rows have -1 and NaN.
+// Appends the figures of one row; a failed row has -1 and NaN.
 void AppendRow(const std::vector<double>& logits, RowStatus status, int top_k,
                ClassFigures& figures) {
   const auto blank = std::numeric_limits<double>::quiet_NaN();

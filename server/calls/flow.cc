@@ -27,7 +27,7 @@ absl::Status CheckRowCount(int64_t rows, int64_t rows_max, std::string_view limi
                    rows < 1 ? "" : "; ask for them in several requests"));
 }
 
-// Rows may be numbered up to 2^64 - 1.
+// Row numbers go up to 2^64 - 1.
 absl::Status CheckRowNumbers(uint64_t first_row, int64_t rows) {
   if (static_cast<uint64_t>(rows) - 1 <= std::numeric_limits<uint64_t>::max() - first_row) {
     return absl::OkStatus();
@@ -36,7 +36,7 @@ absl::Status CheckRowNumbers(uint64_t first_row, int64_t rows) {
       absl::StrCat("first_row: ", first_row, " and ", rows, " rows pass the last row, 2^64 - 1"));
 }
 
-// Of Sample and of SampleStream: all but the number of rows is checked.
+// The job of Sample and of SampleStream. Checks all but the number of rows.
 absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
                           const CallLimits& limits) {
   HS_RETURN_IF_ERROR(CheckKind(*served, ModelKind::kFlow, "Sample"));
@@ -55,7 +55,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
   return job;
 }
 
-// As many rows as a reply and the limits on a request's rows, bytes and work allow.
+// The most rows that the reply and the limits on rows, bytes and work of a request allow.
 int64_t ChooseChunkRows(const Job& job, int64_t reply_bytes, const CallLimits& limits) {
   const auto affordable = static_cast<int64_t>(
       std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));

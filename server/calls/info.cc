@@ -8,7 +8,7 @@
 namespace hyperserve {
 namespace {
 
-// One value while all rows of the stream agree, none from then on.
+// Keeps one value while all rows of the stream agree; none afterwards.
 template <class T>
 void MergeUniform(const std::vector<T>& part, bool first, std::vector<T>& uniform) {
   if (first) {

@@ -14,9 +14,9 @@
 namespace hyperserve {
 namespace {
 
-// A model of which no adaptive plan was measured: between easy (30) and stiff (200) ones.
+// For a model without a measured adaptive plan: between easy (30) and stiff (200) models.
 constexpr double kUnmeasuredNfe = 100;
-// Of an evaluation of f in double against one in float32: 5 to 6 were measured on a CPU.
+// Time of an evaluation of f in double over that in float32: 5 to 6 were measured on a CPU.
 constexpr double kDoubleSlowdown = 5;
 
 double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
@@ -48,7 +48,7 @@ RowCost PredictRow(const Job& job) {
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
   const MethodChoice& method = fixed != nullptr ? fixed->method : job.plan.plan.adaptive()->method;
   const int stages = StepEvaluations(method);
-  // Each dimension's tangent is a pass beside the value's.
+  // The tangent of each dimension is one more pass of the net.
   const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
   return {
       .evaluations = PredictEvaluations(job, stages),
@@ -77,7 +77,7 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
                         rows * row_macs, job.rows, row_macs, limits.request_macs_max));
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
-  // Double is several times slower.
+  // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
   if (job.plan.plan.tier == Tier::kDouble) size.row.evaluation_macs *= kDoubleSlowdown;
   const double batch_rows =
       std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);

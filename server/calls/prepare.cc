@@ -18,9 +18,9 @@
 namespace hyperserve {
 namespace {
 
-// Of a row's own figures in a reply's info: NFE, correction evaluations, MACs, status.
+// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status.
 constexpr int64_t kInfoRowBytes = 24;
-// Of all the rest in a reply: strings, shapes, tags.
+// Bytes of the rest of a reply: strings, shapes, tags.
 constexpr int64_t kInfoBytes = 1024;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From logits to what a caller of a classifier asks. In double, whatever the logits' type. Pure.
+// Logits to probabilities and to the best classes, in double. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace hyperserve {
 
-// exp(x_i) / sum_j exp(x_j), shifted by the largest so that nothing overflows. Precondition:
-// finite.
+// exp(x_i) / sum_j exp(x_j). Subtracts the largest logit first, so that nothing overflows.
+// Precondition: at least one logit, all finite.
 std::vector<double> Softmax(std::span<const double> logits);
 
-// Indices of the k largest, largest first; of equal ones the lower index. Precondition: finite, 1
-// <= k <= size.
+// The indices of the k largest logits, the largest first; the lower index first where two are
+// equal. Precondition: all finite, 1 <= k <= size.
 std::vector<int64_t> TopK(std::span<const double> logits, int k);
 
 }  // namespace hyperserve

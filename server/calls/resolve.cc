@@ -12,8 +12,8 @@
 namespace hyperserve {
 namespace {
 
-// The default in the tier that was asked for. A default whose correction cannot carry a log-density
-// gives way: the server chooses here anyway, and the reply says what was done.
+// The default plan in the tier that was asked for. A hypersolved default is replaced by the
+// fallback where a log-density is asked for, which it cannot carry; the reply says which plan ran.
 Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
   Plan plan = DefaultPlanOf(model.calibration);
@@ -86,7 +86,8 @@ absl::StatusOr<std::shared_ptr<const Generation>> PinGeneration(const MethodChoi
       state->previous ? absl::StrCat(", the previous one ", state->previous->number) : ""));
 }
 
-// A bounded set: what was measured or is claimed by its own name, all else by its method's.
+// Plans that are the default, calibrated or claimed have a label of their own; all others share
+// that of their method. So the set of labels is bounded.
 std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const Plan& plan = resolved.plan;
   if (plan == DefaultPlanOf(model.calibration) || model.calibration.Find(plan) != nullptr) {
@@ -116,7 +117,7 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
-  // A fixed plan has no use for the limit: one value, so that its requests share batches.
+  // A fixed plan does not use the limit and always gets the same value.
   resolved.max_steps = resolved.plan.adaptive() != nullptr && terms.max_steps > 0
                            ? terms.max_steps
                            : limits.steps_max;

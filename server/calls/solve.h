@@ -1,4 +1,5 @@
-// Solve: the bare initial value problem of any model. Pure.
+// Solve: the bare initial value problem of any model, in the direction of its field. Pure; any
+// thread may call.
 #pragma once
 
 #include <array>
@@ -19,23 +20,26 @@ namespace hyperserve {
 
 struct SolveAsk {
   AskTerms terms;
-  // Where it starts: one of the two.
-  std::optional<AskedRows> inputs;            // before preprocessing: z(s0) = h_x(x)
+  // Where the solve starts: one of the two must be set; `state` wins.
+  std::optional<AskedRows> inputs;            // x, before preprocessing: z(s0) = h_x(x)
   std::optional<AskedRows> state;             // z(s0) itself
-  std::optional<std::array<double, 2>> span;  // the model's where absent
-  std::vector<double> save_at;
-  bool partial_states = false;  // rows that failed hold how far they came, instead of NaN
+  std::optional<std::array<double, 2>> span;  // absent: the model's
+  std::vector<double> save_at;                // strictly increasing depths within the span
+  bool partial_states = false;  // rows that failed keep their last state, instead of NaN
 };
 
 struct SolveAnswer {
   SolveInfo info;
-  HostTensor state;  // [rows, state shape]
+  HostTensor state;  // z(s1), [rows, state shape]
   HostTensor saved;  // [rows, save_at, state shape]; empty: no save_at
 };
 
+// Checks the ask and makes its work. kInvalidArgument: no start is set, the rows do not fit the
+// model, the span or save_at is wrong, the reply or the work is over a limit. Else it fails as
+// ResolvePlan does.
 absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const ServedModel> served,
                                  const CallLimits& limits);
-// `info` as InfoOf and SetTimes leave it.
+// Makes the answer from what was solved; InfoOf and SetTimes have filled `info`.
 SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel& served, SolveInfo info,
                        WorkResult result);
 

@@ -20,7 +20,7 @@ namespace {
 
 using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
 
-constexpr int kClaimedStepsMax = 1000;  // no candidate keeps the registry's thread for long
+constexpr int kClaimedStepsMax = 1000;  // bounds the time that the gate takes
 
 absl::StatusOr<Calibration> ParseCalibrationOf(const Model& model, std::string_view json) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ParseCalibration(json));

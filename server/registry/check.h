@@ -1,4 +1,4 @@
-// `hyperserve --check FOLDER`: what does not fit, all of it, one line each.
+// The program's --check: every problem of a model folder or a repository, one line each.
 #pragma once
 
 #include <string>
@@ -6,8 +6,9 @@
 
 namespace hyperserve {
 
-// Reads one model folder, or a repository of them, and says everything that does not fit: the file
-// first, then what is wrong. Empty: all fits. Changes nothing.
+// Reads a model folder, or a repository of them. Each line names a file and what is wrong with it,
+// with control characters escaped. Empty: everything fits. It does not run the gate, changes
+// nothing, and finds all problems, not only the first.
 std::vector<std::string> CheckModelFolder(const std::string& folder);
 
 }  // namespace hyperserve

@@ -18,7 +18,7 @@
 namespace hyperserve {
 namespace {
 
-// References kept: both probes of a few corrections. One more starts the table anew.
+// References to keep: both probes of a few corrections. One more empties the map first.
 constexpr size_t kReferencesMax = 64;
 
 std::string ReferenceKey(const GateInput& input, const HostTensor& probe) {
@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<GateMeasurement>> EngineGate::Measure(const GateInput
     HS_ASSIGN_OR_RETURN(measurement.base_error, MeanError(input, plan, nullptr));
     plan.hypersolved = true;
     HS_ASSIGN_OR_RETURN(measurement.candidate_error, MeanError(input, plan, input.candidate));
-    // Where the active one is not served (another direction, outside its range), it is no rival.
+    // The active generation is a rival only at a K that it serves in this direction.
     if (input.active != nullptr &&
         CheckApplies(*input.active, plan, spec.direction, length / steps).ok()) {
       HS_ASSIGN_OR_RETURN(measurement.active_error, MeanError(input, plan, input.active));

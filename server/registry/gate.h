@@ -1,5 +1,5 @@
-// The gate's measurement on a real engine: how far candidate, active and base method land from a
-// dopri5 reference (DESIGN.md section 7). Its decision is DecideGate.
+// The gate's measurement on an engine: how far the candidate, the active generation and the base
+// method end from a dopri5 reference. DecideGate makes the decision.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,15 @@
 
 namespace hyperserve {
 
-// Belongs to one thread: the registry's.
+// Belongs to one thread: the registry's. It solves on that thread and uses no solver of the
+// batcher.
 class EngineGate {
  public:
-  // `runtime` must outlive this. `cancelled` is asked before each evaluation of f; where it says
-  // yes, Measure ends with kCancelled.
+  // `runtime` must outlive the gate. `cancelled` is asked before each evaluation of f.
   EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled);
 
-  // kFailedPrecondition where the reference itself does not converge on a probe.
+  // One measurement for each K that the candidate claims. kFailedPrecondition: the reference does
+  // not converge on a row of a probe. kCancelled: `cancelled` said yes.
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
 
  private:
@@ -39,7 +40,7 @@ class EngineGate {
 
   DeviceRuntime* const runtime_;
   const std::function<bool()> cancelled_;
-  // Of (base digest, direction, probe): computed once.
+  // By base digest, direction and probe. Each is solved once; the map is emptied when it is full.
   std::map<std::string, Solution> references_;
 };
 

@@ -1,5 +1,5 @@
-// The gate's decision, and what it is made of. Pure: whoever measures is behind GateMeasure, so
-// that neither the decision nor those who act on it know an engine.
+// The gate's decision and its inputs. Pure. Measuring is a function value (GateMeasure), so neither
+// the decision nor the code that acts on it knows an engine.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,45 @@
 
 namespace hyperserve {
 
-// rtol and atol of the gate's reference: tight enough that its own error is far below any
-// correction's that is worth serving. Differences below it do not count.
+// rtol and atol of the gate's reference. Its own error is far below that of any correction worth
+// serving. DecideGate ignores differences to the active generation below this number.
 inline constexpr double kGateReferenceTolerance = 1e-6;
 
-// What is measured for a decision. Probes: the candidate's and, where it differs, the active one's;
-// rows are model inputs before preprocessing (flows: z at the start of the solve).
+// What is to be measured. The probes are the candidate's and, where it differs, the active
+// generation's. Their rows are model inputs before preprocessing; of flows, states at the start of
+// the solve.
 struct GateInput {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> candidate;
   std::shared_ptr<const Hypersolver> active;  // null: none is served
-  std::vector<HostTensor> probes;
+  std::vector<HostTensor> probes;             // at least one
 };
 
-// Mean relative errors of z(s1) at one K, over the rows of all probes; infinite where a row did not
-// converge.
+// Mean relative errors of z(s1) at one K, over the rows of all probes. An error is infinite where a
+// row did not converge.
 struct GateMeasurement {
-  int steps = 0;
+  int steps = 0;  // K
   double candidate_error = 0;
-  std::optional<double> active_error;  // nullopt: there is none that would be served here
-  double base_error = 0;
+  std::optional<double> active_error;  // nullopt: no active generation serves this K
+  double base_error = 0;               // of the classical method
 };
 
-// One measurement for every K that the candidate declares.
+// Measures each K that the candidate claims. Called on the registry's thread.
 using GateMeasure =
     std::function<absl::StatusOr<std::vector<GateMeasurement>>(const GateInput& input)>;
 
-// Does the candidate pass, and why not, in words with the numbers. Passes where at every K it beats
-// the base and is no worse than the active generation by more than `margin` (0.02: 2 %).
+// The candidate passes if at every K its error is finite, below that of the classical method, and
+// at most (1 + margin) times that of the active generation plus kGateReferenceTolerance. No
+// measurement at all is a refusal. The reason holds the numbers of every K. `margin` is a share:
+// 0.02 is 2 %.
 Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
 
-// What a publish or a rollback came to.
+// The result of a publish or a rollback.
 struct PublishOutcome {
-  int64_t generation = 0;
-  int64_t previous_generation = 0;
-  std::vector<GateMeasurement> gate;
-  double seconds = 0;
+  int64_t generation = 0;             // that is served now
+  int64_t previous_generation = 0;    // that was served before; 0: none
+  std::vector<GateMeasurement> gate;  // empty for a rollback
+  double seconds = 0;                 // of the examination and the swap
 };
 
 }  // namespace hyperserve

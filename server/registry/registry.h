@@ -1,9 +1,8 @@
-// The models that are served and the generations of their corrections (DESIGN.md section 7).
-// Thread-safe.
+// The models that are served and the generations of their corrections. Thread-safe.
 //
-// Reading never waits for loading: a Pin is a shared_ptr copied under a mutex. Everything slow
-// (files, the gate, warm-up, destruction of what nobody pins any more) happens on the registry's
-// own thread.
+// Pin and List never wait for loading: they copy pointers under a mutex. All slow work (files, the
+// gate, warm-up, destroying what was swapped out) runs on the registry's own thread at low
+// priority. A swap is one pointer exchange; a caller that has pinned a model keeps what it pinned.
 #pragma once
 
 #include <cstdint>
@@ -27,30 +26,39 @@ class Registry {
  public:
   using Event = RegistryEvent;
 
-  // Loads every model of the repository (blocking); a model that does not fit is refused by an
-  // event, the others are served. Fails where the folder cannot be read or not one model could be
-  // loaded; kUnavailable where the daemon is to end first.
+  // Starts the registry's thread and blocks until it has loaded every model of the repository. A
+  // model that does not fit is refused: an event says so, and the others are served. `on_event` is
+  // called on the registry's thread. kFailedPrecondition: no model could be loaded. kUnavailable:
+  // options.ending said yes. Other codes: the folder cannot be read.
   static absl::StatusOr<std::unique_ptr<Registry>> Open(RegistryOptions options,
                                                         std::function<void(const Event&)> on_event);
-  ~Registry();  // ends the registry's thread; pins stay valid
+  // Answers the waiting candidates kUnavailable and ends the registry's thread, after the step that
+  // it is in. Pins stay valid.
+  ~Registry();
 
   std::vector<std::shared_ptr<const ServedModel>> List() const;  // sorted by name
-  // kNotFound names the model and the ones that are there.
+  // The model as it is served now; hold it for as long as a request lasts. kNotFound: there is no
+  // such model; the message names those that are loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
-  // Writes the files as a new generation, runs the gate, swaps. `done` is called exactly once: on
-  // the registry's thread, or before Publish returns where the queue is full (kResourceExhausted).
-  // kFailedPrecondition with the reason where the candidate is refused, kAborted where
-  // parent_generation is not active (0: there was none), kNotFound, kInvalidArgument (unknown
-  // method or file names, sizes). Where the caller's patience ends (kDeadlineExceeded, kCancelled)
-  // or the daemon (kUnavailable) before the swap, nothing is changed, now or later; it is looked at
-  // at dequeue and between the steps of the examination, for the last time right before the swap.
+  // Queues the files as a candidate and returns. The registry's thread writes them as a new
+  // generation, runs the gate and swaps. `done` is called exactly once: on the registry's thread,
+  // or before Publish returns where the queue is full (kResourceExhausted).
+  //
+  // kFailedPrecondition: the candidate is refused, for the reason given, or the repository is
+  // read-only. kAborted: parent_generation is not the active one (0: none is active; nullopt: do
+  // not compare). kNotFound: no such model. kInvalidArgument: the method, a file's name or a size
+  // is wrong. kDeadlineExceeded, kCancelled: the patience of the caller ended. kUnavailable: the
+  // daemon ends. After the last three nothing is changed, now or later. The registry checks them
+  // when it takes the candidate, between the steps of the examination, and last right before the
+  // swap.
   void Publish(std::string model, std::string method, GenerationFiles files,
                std::optional<int64_t> parent_generation, Patience patience,
                std::function<void(absl::StatusOr<PublishOutcome>)> done);
-  // generation 0: the previous one, which is the one that the last swap replaced (after a restart:
-  // the highest below the active one that passed). kFailedPrecondition where there is none or it
-  // never passed. `patience` and `done` as in Publish.
+  // Serves an earlier generation again. Generation 0 means the one that the last swap replaced;
+  // after a restart, the highest below the active one that passed. kFailedPrecondition: there is
+  // none, or it never passed. kNotFound: no such model, correction or generation. `patience`,
+  // `done` and the other codes are as in Publish.
   void Rollback(std::string model, std::string method, int64_t generation, Patience patience,
                 std::function<void(absl::StatusOr<PublishOutcome>)> done);
 

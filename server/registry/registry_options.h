@@ -1,5 +1,5 @@
-// What the registry is given, and what it tells. The defaults stand on the daemon's page of options
-// (server/options.h); here every number is the caller's.
+// The options of the registry and the events that it reports. The defaults are on the daemon's page
+// of options (server/options.h); every number here is set by the caller.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace hyperserve {
 
-// What is about to be served.
+// The model or the generation that will be served next. Valid during the call that gets it.
 struct WarmUpSubject {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
@@ -24,22 +24,22 @@ struct WarmUpSubject {
 
 struct RegistryOptions {
   std::string repository;            // the folder
-  bool read_only = false;            // publish and rollback are refused with kFailedPrecondition
-  double gate_margin = 0;            // as DecideGate's
+  bool read_only = false;            // refuses Publish and Rollback, and writes no file
+  double gate_margin = 0;            // the margin of DecideGate
   double poll_seconds = 0;           // between two looks at the folder for generations; 0: never
-  DeviceRuntime* runtime = nullptr;  // where the gate measures; outlives the registry
-  int64_t publish_queue_limit = 0;   // candidates waiting; more are kResourceExhausted
-  // Warms what will be served on every serving device, before the swap; called on the registry's
-  // thread. Where `interrupted` says yes, nobody waits for it any more. May be empty.
+  DeviceRuntime* runtime = nullptr;  // the gate measures on it; must outlive the registry
+  int64_t publish_queue_limit = 0;   // waiting candidates and rollbacks
+  // Warms a model or a generation before it is served. Called on the registry's thread. It may stop
+  // where `interrupted` says yes. Empty: nothing is warmed.
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;
-  // Empty: on `runtime`. Tests put their own here.
+  // How the gate measures. Empty: an EngineGate on `runtime`; tests set their own.
   GateMeasure measure;
-  // True from the moment on where the daemon is to end: loading and examining stop at their next
-  // step with kUnavailable. Thread-safe; may be empty.
+  // Is the daemon to end? Thread-safe; once true, always true. Then loading and examining stop at
+  // their next step with kUnavailable. Empty: never.
   std::function<bool()> ending;
 };
 
-// What happened, for logs and metrics. Told on the registry's thread, outside its locks.
+// An event for logs and metrics. Reported on the registry's thread, with no lock held.
 struct RegistryEvent {
   enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
   Kind kind;

@@ -1,5 +1,5 @@
-// What is served of one model at one moment: plain data, immutable, shared by pointer. A request
-// that holds it keeps its model and its generation alive.
+// A model as it is served at one moment: plain data, immutable, shared by pointer, readable from
+// any thread. A request that holds it keeps the model and its generations alive.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@
 
 namespace hyperserve {
 
-// One immutable version of a correction.
+// One immutable version of a correction. Its number is at least 1.
 struct Generation {
   int64_t number = 0;
   std::shared_ptr<const Hypersolver> correction;
-  Calibration calibration;  // of the plans that use it
+  Calibration calibration;  // of the plans that use the correction; may be empty
 };
 
-// One (model, method): what is active and what rollback would return to.
+// The correction of one model for one method.
 struct CorrectionState {
   MethodChoice method;
   std::shared_ptr<const Generation> active;    // null: none is served
-  std::shared_ptr<const Generation> previous;  // null: none
-  std::string problem;                         // why what is in the folder is not used; empty: fine
+  std::shared_ptr<const Generation> previous;  // rollback returns to it; null: none
+  std::string problem;                         // why no generation is served; empty: none
 };
 
 struct ServedModel {
-  std::string name;
+  std::string name;  // as its folder is called
   std::shared_ptr<const Model> model;
-  std::string spec_json;  // model.json as on disk
-  Calibration calibration;
-  std::vector<CorrectionState> corrections;
-  std::string problem;  // calibration of another base, and the like; empty: fine
+  std::string spec_json;                     // model.json as on disk
+  Calibration calibration;                   // of the classical plans; may be empty
+  std::vector<CorrectionState> corrections;  // one for each method
+  std::string problem;                       // why calibration.json is not used; empty: none
 
-  // Null: the model has no folder for this method.
+  // The correction for the method, owned by this model. Null: the model has none.
   const CorrectionState* Find(const MethodChoice& method) const;
 };
 

@@ -27,7 +27,7 @@ absl::Status NotBuilt(std::string_view call, std::string_view way_out) {
   return absl::UnimplementedError(absl::StrCat(Absl(call), " is not built yet; ", Absl(way_out)));
 }
 
-// A stream that only ever says why it does not start. Deletes itself.
+// A stream that ends at once with the reason why it does not start. Deletes itself.
 class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchModelsReply> {
  public:
   RefusedWatch(Environment* environment, grpc::CallbackServerContext* context)

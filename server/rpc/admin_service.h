@@ -1,5 +1,6 @@
-// The calls of hyperserve.v1.Admin, on an address of its own: they hand candidates to the registry
-// and wait for nothing.
+// The calls of hyperserve.v1.Admin, which the daemon serves on an address of its own. The handlers
+// queue candidates and rollbacks for the registry's thread and wait for nothing; that thread
+// answers the call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,7 +11,7 @@
 
 namespace hyperserve {
 
-// The environment outlives the service.
+// `environment` must outlive the service.
 std::unique_ptr<grpc::Service> MakeAdminService(Environment* environment);
 
 }  // namespace hyperserve

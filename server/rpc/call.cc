@@ -33,7 +33,7 @@ std::string MakeRequestId() {
 Clock::TimePoint DeadlineOf(const grpc::CallbackServerContext& context, CallKind kind,
                             const Environment& environment, Clock::TimePoint now) {
   const CallLimits& limits = environment.limits;
-  // gRPC's own type: a time point would overflow where a client waits for centuries.
+  // gRPC's own type: a std::chrono time point overflows for a deadline centuries away.
   const gpr_timespec asked = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
   if (gpr_time_cmp(asked, gpr_inf_future(GPR_CLOCK_REALTIME)) == 0) {
     return now + (kind == CallKind::kUnary ? limits.deadline_default : limits.deadline_max);
@@ -74,7 +74,7 @@ const char* CodeName(grpc::StatusCode code) {
   }
 }
 
-// Good news is for those who look for it; our own faults are for everybody.
+// Successes are logged at debug, our own faults at error, all other failures at info.
 spdlog::level::level_enum LogLevel(grpc::StatusCode code) {
   if (code == grpc::OK) return spdlog::level::debug;
   return code == grpc::INTERNAL ? spdlog::level::err : spdlog::level::info;

@@ -52,7 +52,7 @@ SolveAsk FromWire(const v1::SolveRequest& request) {
   return ask;
 }
 
-// What was not asked for is absent.
+// An empty tensor was not asked for: its field stays absent.
 template <class Reply>
 void SetTensor(const HostTensor& tensor, v1::Tensor* (Reply::*field)(), Reply* reply) {
   if (!tensor.bytes.empty()) ToWire(tensor, (reply->*field)());
@@ -145,7 +145,7 @@ class HyperserveService final : public v1::Hyperserve::CallbackService {
   }
 
  private:
-  // Request and reply are gRPC's and live until the answer.
+  // gRPC owns request and reply; they live until the call is answered.
   template <class Request, class Reply>
   grpc::ServerUnaryReactor* Solves(grpc::CallbackServerContext* context, std::string_view name,
                                    const Request& request, Reply* reply) {

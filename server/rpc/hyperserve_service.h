@@ -1,5 +1,5 @@
-// The calls of hyperserve.v1.Hyperserve. Handlers convert, pin and enqueue; answers come from the
-// batcher's solver threads.
+// The calls of hyperserve.v1.Hyperserve. The handlers run on gRPC's threads: they convert the
+// message, pin the model and queue the work, and never wait. The batcher's solver threads answer.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,7 +10,7 @@
 
 namespace hyperserve {
 
-// The environment outlives the service.
+// `environment` must outlive the service.
 std::unique_ptr<grpc::Service> MakeHyperserveService(Environment* environment);
 
 }  // namespace hyperserve

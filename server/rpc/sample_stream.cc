@@ -145,7 +145,7 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
 
 void SampleStream::SubmitLater(int64_t chunk) {
   auto alarm = std::make_shared<grpc::Alarm>();
-  grpc::Alarm& pending = *alarm;  // its own callback keeps it until it has fired
+  grpc::Alarm& pending = *alarm;  // its callback owns it until it has fired
   pending.Set(std::chrono::system_clock::now() + call_.environment().limits.retry_pushback,
               [self = self_, alarm = std::move(alarm), chunk](bool) mutable {
                 const auto fired = std::move(alarm);

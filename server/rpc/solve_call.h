@@ -1,4 +1,4 @@
-// A unary call that solves, whatever the protocol that it came by.
+// A unary call that solves, in any protocol.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,13 @@
 
 namespace hyperserve {
 
-// Pins the model, prepares the ask's work and queues it; write(answer) makes the reply of what came
-// out. An Ask has `terms`, and beside it stand Prepare(ask, ...) and MakeAnswer(ask, ...)
-// (server/calls). What the ask borrows and `write` points to lives until the call is answered.
+// Pins the model, prepares the work of the ask and queues it; never waits. A solver thread then
+// calls write(answer), which fills the reply, and answers the call. An error answers the call
+// without `write`. Returns the reactor for gRPC, which owns itself.
+//
+// An Ask has a member `terms` and the functions Prepare(ask, ...) and MakeAnswer(ask, ...) of
+// server/calls. The data that the ask borrows and the objects that `write` points to must live
+// until the call is answered; those of gRPC do.
 template <class Ask, class Write>
 grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackServerContext* context,
                                      std::string_view name, Ask ask, Write write) {

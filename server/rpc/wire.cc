@@ -69,7 +69,7 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
   return plan;
 }
 
-constexpr char kDtypePrefix[] = "DTYPE_";  // of the names in the wire's enum, which are ours else
+constexpr char kDtypePrefix[] = "DTYPE_";  // the wire's names are ours behind this prefix
 
 std::optional<Dtype> DtypeFromWire(v1::Dtype dtype) {
   const absl::string_view name = absl::StripPrefix(v1::Dtype_Name(dtype), kDtypePrefix);
@@ -96,7 +96,7 @@ v1::RowStatus RowStatusToWire(RowStatus status) {
   return v1::ROW_STATUS_UNSPECIFIED;
 }
 
-// The four lists of figures of rows, which SolveInfo and SampleChunk both have.
+// Sets the four lists that SolveInfo and SampleChunk both have.
 template <class Message>
 void FiguresToWire(const SolveInfo& info, Message* message) {
   message->mutable_nfe()->Assign(info.nfe.begin(), info.nfe.end());

@@ -1,7 +1,7 @@
-// hyperserve.v1 to our own terms and back: what several calls share, and what the calls that solve
-// nothing tell. Messages of one call alone are converted beside its handler
-// (hyperserve_service.cc). Pure. A conversion never fails: what is spelled wrongly travels in the
-// ask as an error.
+// Converts messages of hyperserve.v1 to our own terms and back: the messages that several calls
+// share, and the replies of calls that solve nothing. The messages of one call are converted beside
+// its handler (hyperserve_service.cc). Pure. A conversion never fails: a field that is spelled
+// wrongly becomes an error value in the ask.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@
 
 namespace hyperserve {
 
-// The plan that was asked for, not yet resolved against a model. kInvalidArgument for what no
-// server would run: unknown methods and enum values, a tier beside text, steps < 1 ...
+// The plan that a request names, not yet resolved against a model. kInvalidArgument: no server
+// would run it (an unknown method or enum value, a tier beside text, fewer than 1 step).
 absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire);
 AskTerms TermsFromWire(const v1::SolveOptions& options);
-// Borrows from the message.
+// The rows borrow the data of the message, which must outlive them.
 AskedRows RowsFromWire(const v1::Tensor& wire);
 
 void ToWire(const HostTensor& tensor, v1::Tensor* wire);
 void ToWire(const SolveInfo& info, v1::SolveInfo* wire);
-// A chunk without the summary.
+// Fills a chunk, without the summary. `first_row` is the number of its first row.
 void ToWire(const SampleAnswer& answer, uint64_t first_row, v1::SampleChunk* chunk);
 
 void ToWire(const ServedModel& served, v1::ModelSummary* summary);

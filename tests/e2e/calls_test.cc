@@ -216,7 +216,7 @@ TEST_F(Calls, CompanyDoesNotChangeAnswers) {
     for (int thread = 0; thread < 8; ++thread) {
       threads.emplace_back([&, thread] {
         for (uint64_t i = 0; i < 10; ++i) {
-          // Neighbours of other sizes, each too many for the padding of three rows alone, and the
+          // Other requests beside them, each too large for the padding of three rows, and then the
           // same rows again.
           const auto other =
               client().Sample(tiny::SampleRows(33 + 7 * thread, plan, 1000 * i), Soon());

@@ -169,7 +169,7 @@ TEST_F(Errors, APublishThatNobodyWaitsForIsGivenUp) {
   EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded) << late.status();
   const auto next = client_->Publish(tiny::PublishRequest(tiny::Candidate(0.99)), Soon());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
-  // 2 was given up: its number is not used again, and nothing else is left of it.
+  // Generation 2 was given up: its number is not used again, and only its verdict is left.
   ExpectStatus(next.status(), StatusCode::kFailedPrecondition, "generation 3");
   const auto page = daemon_->Get("/metrics").body;
   EXPECT_THAT(page, testing::ContainsRegex("PublishHypersolver[^\n]*code=\"DEADLINE_EXCEEDED\"|"
@@ -284,7 +284,7 @@ TEST_F(Errors, DeadlineExceededAndCancelled) {
   const grpc::Status cancelled = stub->Sample(&context, tiny::SampleRows(64, kLong), &reply);
   canceller.join();
   EXPECT_EQ(cancelled.error_code(), grpc::StatusCode::CANCELLED);
-  // The solvers are free again at once: what was given up is no longer computed.
+  // The solvers are free again at once: they no longer compute the request that was given up.
   begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(client_->Sample(tiny::SampleRows(1, "heun:1"), Soon()).ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(1));

@@ -73,7 +73,7 @@ class Generations : public testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-// Calls that never stop: what each generation answered, and what failed.
+// Makes calls without a pause and keeps the answers of each generation and the failures.
 class Load {
  public:
   Load(const Daemon& daemon, int threads) {

@@ -1,4 +1,4 @@
-// The three programs called without a daemon: their pages of help, and what is said of slips.
+// The three programs without a daemon: their pages of help, and their messages for wrong usage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

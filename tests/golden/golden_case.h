@@ -1,5 +1,5 @@
-// The golden cases of this folder as our own models: trained weights and float64 answers that
-// programs sharing no code with this project computed (README.md).
+// The golden cases of this folder as our own models: trained weights, and float64 answers of
+// programs that share no code with this project (README.md).
 #pragma once
 
 #include <memory>
@@ -31,11 +31,11 @@ struct GoldenAnswer {
   std::string tensor;
   FixedPlan plan;
 };
-// Those whose names begin with `prefix` and end with a plan.
+// The answers whose names begin with `prefix` and end with a plan.
 std::vector<GoldenAnswer> FixedAnswers(const GoldenCase& golden, const std::string& prefix);
 
-// The largest difference, and that over the largest absolute answer. Infinite where the shapes
-// differ or a number is not finite.
+// The largest difference, absolute and relative to the largest absolute answer. Both are infinite
+// where the shapes differ or a number is not finite.
 struct Difference {
   double absolute = 0;
   double relative = 0;

@@ -26,8 +26,8 @@ struct Agreement {
   double log_density;  // absolute
   double tolerance;    // rtol = atol of dopri5
 };
-// In float64 every sum of a step is within some units of rounding of the answer; in float32 the
-// answers' 1e-7 grow through 300 additions a layer.
+// In float64 every sum of a step is within a few rounding units of the answer. In float32 the
+// rounding of 1e-7 grows through 300 additions a layer.
 constexpr Agreement kAgreements[] = {
     {Tier::kDouble, 1e-12, 1e-11, 1e-9, 1e-13},
     {Tier::kExact, 2e-5, 2e-5, 1e-4, 1e-7},
@@ -57,7 +57,7 @@ std::vector<Setting> Settings() {
 
 class GoldenTest : public testing::TestWithParam<Setting> {
  protected:
-  // False where the case is not there: the test is then skipped by name.
+  // False: the case is missing, and the test is skipped by name.
   bool Load(const std::string& name) {
     absl::StatusOr<GoldenCase> loaded = LoadGoldenCase(name);
     if (absl::IsNotFound(loaded.status())) return false;
@@ -121,7 +121,7 @@ TEST_P(GoldenTest, VisionExact) {
   EXPECT_LE(Compare(start, Answer("z0")).relative, GetParam().agreement.fixed);
 }
 
-// One image alone and among 63 of noise, which are harder.
+// One image, alone and among 63 images of noise, which are harder to solve.
 TEST_P(GoldenTest, VisionRowsAreAlone) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
@@ -190,7 +190,7 @@ class GoldenFlowTest : public GoldenTest {
   }
 };
 
-// Each of eight samples alone and among 63 that are drawn three times as wide.
+// Eight samples, each alone and among 63 that are drawn from a distribution three times as wide.
 TEST_P(GoldenFlowTest, PinwheelRowsAreAlone) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
   if (!Load("cnf_pinwheel")) GTEST_SKIP() << "no cnf_pinwheel in " << GoldenFolder();

@@ -21,7 +21,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Notes what it is asked to warm; `answers` is what it says, one after the other, then OK.
+// Records what it is asked to warm. It returns the statuses of `answers` in turn, then OK.
 class RecordingRuntime final : public DeviceRuntime {
  public:
   struct Asked {

@@ -77,7 +77,7 @@ bool FakeEngineControl::PassGate(const std::function<bool()>& cancelled) {
 
 int64_t FakeStages(const MethodChoice& method) { return TableauFor(method).solution_stages(); }
 
-// All rows take their steps together; those that are admitted within one wait for the next.
+// All rows take their steps together; rows that are admitted within a step wait for the next one.
 class FakeRun final : public Run {
  public:
   FakeRun(std::shared_ptr<FakeEngineControl> control, const BatchSpec& spec)

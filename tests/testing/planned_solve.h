@@ -1,4 +1,4 @@
-// What a test asks of an engine in one value: what rows have in common, and the plan.
+// A solve that a test asks of an engine, as one value: the spec of the rows and the plan.
 #pragma once
 
 #include <array>

@@ -27,7 +27,7 @@ std::vector<Layer> Activations() {
           {GeluLayer{.approximate = GeluForm::kTanh}}};
 }
 
-// Draws blocks of layers, one after the other, and knows the shape that they have led to.
+// Draws blocks of layers, one after the other, and keeps the shape of a row after them.
 class Drawing {
  public:
   Drawing(Shape shape, uint64_t seed) : shape_(std::move(shape)), seed_(seed) {}
@@ -55,7 +55,7 @@ class Drawing {
     return {Conv2dLayer{.in = shape_[0], .out = channels}};
   }
 
-  // What serves rows of any shape.
+  // A block that takes rows of any shape.
   LayerList AnyBlock() {
     const int64_t channels = shape_[0];
     const std::vector<Layer> activations = Activations();

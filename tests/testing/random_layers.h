@@ -1,4 +1,4 @@
-// Layers of every kind for tests that must hold for all of them.
+// Layers of every kind, for tests that must hold for all kinds.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct LayerExample {
 // At least one of each kind in the table, with fields away from their defaults.
 std::vector<LayerExample> LayerExamples();
 
-// A net of some ten layers, drawn by the seed from all kinds that fit, from rows of this shape
-// ([features], or [channels, height, width] with even sizes) to rows of the same.
+// A random net of about ten layers, drawn by the seed from all kinds that fit. It maps rows of this
+// shape ([features], or [channels, height, width] with even sizes) to rows of the same shape.
 LayerList RandomLayers(const Shape& row, uint64_t seed);
 
 }  // namespace hyperserve::fixture

@@ -20,7 +20,7 @@
 namespace hyperserve::fixture {
 namespace {
 
-// value() of a StatusOr, or a message and an end.
+// value() of a StatusOr; prints the error and aborts where there is none.
 template <class Value>
 Value Take(absl::StatusOr<Value> result) {
   if (!result.ok()) {

@@ -1,4 +1,4 @@
-// Tensors drawn for the layers of a test, and nets made of them.
+// Random tensors for the layers of a test, and nets made of them.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,8 +8,8 @@
 
 namespace hyperserve::fixture {
 
-// Normals of this dtype for every tensor that the layers expect, as net "net"; variances are
-// positive. The same whenever it is called.
+// Normals of this dtype for every tensor of the layers, with the prefix "net"; variances are
+// positive. Every call returns the same numbers.
 inline TensorMap RandomTensors(const LayerList& layers, at::ScalarType dtype = at::kDouble) {
   torch::manual_seed(1);
   TensorMap tensors;

@@ -1,5 +1,5 @@
-// The smallest StateSpace: rows of doubles, a field given as a function of one row. For tests of
-// the solvers, where every number must be plain to see.
+// The smallest StateSpace: rows of doubles, and a field that is a function of one row. For tests of
+// the solvers, where every number must be easy to follow.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 
 namespace hyperserve::testing {
 
-// rows x dims, row-major. `row_ids` follows the rows through Gather, so that a field can tell the
-// rows apart.
+// rows x dims, row-major. `row_ids` follows the rows through Gather, so that a field knows which
+// row it gets.
 struct RowMatrix {
   int64_t dims = 0;
   std::vector<double> values;

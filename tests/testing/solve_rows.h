@@ -1,4 +1,4 @@
-// A whole solve in one call, for tests of the solvers: one cohort from start to end.
+// A whole solve in one call, for tests of the solvers: one cohort, from start to end.
 #pragma once
 
 #include <gtest/gtest.h>

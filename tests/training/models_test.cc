@@ -1,4 +1,4 @@
-// The shipped models, as the trainer wrote them: whole, and as the documents say.
+// The shipped models are complete, as the trainer wrote them, and agree with the documents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

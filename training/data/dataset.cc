@@ -11,7 +11,7 @@
 namespace hyperserve {
 namespace {
 
-// Sets of points that share no row: the upper half of the seed tells them apart.
+// The sets of points share no row: they differ in the upper half of the seed.
 constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
 
 absl::StatusOr<HostTensor> ReadEither(const std::string& folder, const std::string& name) {

@@ -1,5 +1,4 @@
-// What a run learns from and is measured on: labelled images from IDX files, and the rows that
-// solves start from.
+// The data of a training run: labelled images from IDX files, and the rows that solves start from.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +24,9 @@ struct LabelledImages {
 };
 
 enum class IdxPart { kTraining, kTest };
-// Reads "train-images-idx3-ubyte" and its three companions, plain or with ".gz", from `folder`.
-// kNotFound names the files that were looked for; kInvalidArgument what does not fit the model's
-// input, or labels beyond `classes`.
+// Reads the images and labels of one part from `folder`: "train-images-idx3-ubyte" and the like,
+// plain or with ".gz". kNotFound: a file is missing; the message names both spellings.
+// kInvalidArgument: the files do not fit the model's input, or a label is not below `classes`.
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, IdxPart part,
                                           const Shape& input, int64_t classes);
 
@@ -39,18 +38,19 @@ struct SolveInputs {
   int64_t count() const { return rows.shape[0]; }
 };
 
-// Where they come from. Three sets that share no row: to fit on, to choose checkpoints by
-// (validation; also the probe), to report on (held out).
+// The source of these rows. It has three sets that share no row: one to fit on, one to choose
+// checkpoints by (validation; it also fills the probe), one to report on (held out).
 class InputSource {
  public:
-  // `direction` of the solves: kForward for a classifier's images, kNoiseToData for normal noise,
-  // kDataToNoise for points of the recipe's density. `data_folder` is read for images only.
+  // `direction` is that of the solves: kForward takes a classifier's images, kNoiseToData normal
+  // noise, kDataToNoise points of the recipe's density. `data_folder` is read for images only.
+  // Fails as LoadImages does, and with kInvalidArgument where recipe and model do not fit.
   static absl::StatusOr<InputSource> Make(const Recipe& recipe, const ModelSpec& spec,
                                           Direction direction, const std::string& data_folder);
 
-  // The `index`-th batch to fit on: a function of the recipe's seed and the arguments.
+  // The `index`-th batch to fit on. It depends on the recipe's seed and the arguments only.
   SolveInputs Training(int64_t index, int64_t rows) const;
-  // The first rows of the other sets. Images: kInvalidArgument beyond what there is.
+  // The first rows of the other sets. kInvalidArgument: there are fewer images.
   absl::StatusOr<SolveInputs> Validation(int64_t rows) const;
   absl::StatusOr<SolveInputs> HeldOut(int64_t rows) const;
 

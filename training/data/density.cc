@@ -43,7 +43,7 @@ void Checkerboard(std::span<const double> u, std::span<double> point) {
   point[1] = row - 2.0 + u[2];
 }
 
-// Five blades: a cluster stretched along its radius, turned the further the larger its radius.
+// Five blades: clusters stretched along the radius and turned by an angle that grows with it.
 void Pinwheel(std::span<const double> u, std::span<double> point) {
   const auto noise = NormalPair(u[1], u[2]);
   const double along = 1.0 + 0.3 * noise[0];

@@ -1,4 +1,4 @@
-// Two-dimensional densities to learn, drawn from our own seeded generator.
+// Two-dimensional densities to learn. Points are drawn from our own seeded generator.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,13 @@ namespace hyperserve {
 
 class Density {
  public:
-  // kInvalidArgument names the known ones: checkerboard, gaussians, moons, pinwheel, rings.
+  // kInvalidArgument: there is no density of that name. The names are checkerboard, gaussians,
+  // moons, pinwheel and rings.
   static absl::StatusOr<Density> Named(std::string_view name);
   static std::vector<std::string> Names();
 
-  // Points [first_row, first_row + rows), x and y of each in turn: a pure function of (seed, row).
+  // Points first_row to first_row + rows - 1 as x, y, x, y, ... Each is a pure function of seed and
+  // row number.
   std::vector<float> Draw(uint64_t seed, uint64_t first_row, int64_t rows) const;
 
  private:

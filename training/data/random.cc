@@ -35,7 +35,7 @@ uint32_t RandomStream::Word() {
 }
 
 int64_t RandomStream::Below(int64_t count) {
-  // The bias of the multiplication is count / 2^32: far below what a batch can show.
+  // The bias of the multiplication is count / 2^32, far too small to matter.
   return static_cast<int64_t>((static_cast<uint64_t>(Word()) * static_cast<uint64_t>(count)) >> 32);
 }
 

@@ -1,6 +1,6 @@
-// The trainer's own random numbers: Philox, so that they are the same on every device and a run
-// follows from its seed. Streams are apart from each other and from the wire's noise
-// (core/io/philox.h), whose last counter word is below 2^31.
+// The trainer's random numbers. They come from Philox, so that they are the same on every device
+// and a run follows from its seed. The streams share no number with each other, nor with the wire's
+// noise (core/io/philox.h), whose last counter word is below 2^31.
 #pragma once
 
 #include <array>
@@ -20,25 +20,25 @@ double UnitUniform(uint32_t word);
 // Two independent standard normals from two uniforms in (0, 1) (Box-Muller).
 std::array<double, 2> NormalPair(double u, double v);
 
-// A sequence of numbers; copying it copies where it stands.
+// A sequence of random numbers. A copy continues from the same place. Not thread-safe.
 class RandomStream {
  public:
   RandomStream(uint64_t seed, RandomPurpose purpose) : seed_(seed), purpose_(purpose) {}
 
   uint32_t Word();
   double Uniform() { return UnitUniform(Word()); }
-  // In [0, count). Precondition: 0 < count < 2^31.
+  // A number in [0, count). Precondition: 0 < count < 2^31.
   int64_t Below(int64_t count);
 
  private:
   uint64_t seed_;
   RandomPurpose purpose_;
   uint64_t block_ = 0;
-  int used_ = 4;  // words of the current block that were given out
+  int used_ = 4;  // words of the current block that were used
   std::array<uint32_t, 4> words_{};
 };
 
-// Eight words that belong to one row of the data: a pure function of (seed, row).
+// The eight words of one row of the data: a pure function of seed and row.
 std::array<uint32_t, 8> RowWords(uint64_t seed, uint64_t row);
 
 }  // namespace hyperserve

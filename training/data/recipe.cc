@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxRecipeBytes = 1 << 20;
 using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
 
-constexpr int kMaxSteps = 64;  // of a K that a correction is trained at
+constexpr int kMaxSteps = 64;  // the largest K that a correction is trained at
 
 absl::Status Wrong(std::string_view field, std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(what)));

@@ -1,4 +1,4 @@
-// Reading a recipe (training/data/recipe.proto).
+// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields.
 #pragma once
 
 #include <string>
@@ -14,20 +14,22 @@ namespace hyperserve {
 
 using training::Recipe;
 
-// kInvalidArgument names the field, what is wrong with it and what would be right. Parts that the
-// recipe does not hold are not missed here: see the Require functions.
+// Parses and checks a recipe. kInvalidArgument names the field, what is wrong with it and what is
+// allowed. A part that the recipe does not hold is no error here: the command that needs it says
+// so.
 absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
 absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
 
-// Lower-case hex SHA-256 of the recipe's canonical bytes: what provenance names.
+// Lower-case hex SHA-256 of the recipe's canonical bytes, for the provenance of a generation.
 std::string RecipeDigest(const Recipe& recipe);
 
-// The embedded specs, through the parsers of core/model; what they print is what is written.
+// The specs in the recipe, checked by the parsers of core/model, with their errors.
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
-// Of this base: its digest, and eps from the fewest and the most steps of the recipe.
+// Fills in the base digest of `model`, and the range of eps from the fewest and the most steps of
+// the recipe.
 absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model);
 
-// A plan that must be fixed and classical, or adaptive.
+// A plan in tier exact. kInvalidArgument: it is not fixed and classical, or not adaptive.
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);
 absl::StatusOr<AdaptivePlan> ParseAdaptivePlan(std::string_view text);
 

@@ -47,7 +47,7 @@ absl::StatusOr<TensorMap> InitialNet(const Recipe& recipe, const HypersolverSpec
   HS_ASSIGN_OR_RETURN(HypersolverSpec other,
                       ParseHypersolverSpec(options.start_from->at("hypersolver.json"),
                                            options.model->state_shape()));
-  // Weights mean the same only where these agree; what it claims and was made from may differ.
+  // These fields give the weights their meaning and must agree; claims and provenance may differ.
   const HypersolverSpec wanted = {.method = spec.method,
                                   .direction = spec.direction,
                                   .eps = other.eps,
@@ -67,7 +67,7 @@ absl::StatusOr<TensorMap> InitialNet(const Recipe& recipe, const HypersolverSpec
   return tensors;
 }
 
-// One run: what the loop needs beside the losses.
+// One run of training.
 class Fit {
  public:
   Fit(const Recipe& recipe, const HypersolverFitOptions& options, HypersolverSpec spec,
@@ -132,7 +132,7 @@ absl::Status Fit::SwapTruth() {
   return absl::OkStatus();
 }
 
-// Phase 1 holds one batch of solutions; phase 2 swaps it every so many iterations.
+// Phase 1 keeps one batch of solutions; phase 2 replaces it every swap_every iterations.
 absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
   const int swapping = iteration - fit_.pretrain_iterations();
   if (iteration == 0 || (swapping >= 0 && swapping % fit_.swap_every() == 0)) {
@@ -157,7 +157,7 @@ absl::Status Fit::Check(int iteration) {
   return due ? KeepIfBest(done) : absl::OkStatus();
 }
 
-// Measures the correction on the validation rows as it would be served; keeps the best.
+// Measures the correction on the validation rows as it would be served, and keeps the best weights.
 absl::Status Fit::KeepIfBest(int iterations) {
   HS_ASSIGN_OR_RETURN(const auto candidate,
                       Hypersolver::FromBytes(PrintHypersolverSpec(spec_),
@@ -217,7 +217,7 @@ absl::StatusOr<std::string> Probe(const InputSource& source, int rows) {
   return SerializeSafetensors({{"x", inputs.rows.view()}});
 }
 
-// Held-out figures of every candidate K, and from them the K that are claimed.
+// Measures every candidate K on the held-out rows and chooses the K to claim.
 absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& options,
                              Measurer& held_out, const std::string& weights,
                              FittedHypersolver& result) {

@@ -1,4 +1,4 @@
-// Trains a correction of a base model and makes a generation of it.
+// Trains a correction of a base model and makes the files of a generation.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,24 +22,28 @@ struct HypersolverFitOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;
   at::Device device = at::kCPU;
-  DeviceRuntime* runtime = nullptr;           // of the same device
-  std::optional<GenerationFiles> start_from;  // weights to begin with: a refresh
-  // Classical plans measured already (the model's calibration.json), for `wins`; empty: those of
-  // the recipe are measured.
+  DeviceRuntime* runtime = nullptr;           // of the same device; must outlive the call
+  std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
+  // Classical plans that were measured before (the model's calibration.json), for `wins`. Empty:
+  // those of the recipe are measured.
   std::vector<PlanCalibration> classical;
 };
 
 struct FittedHypersolver {
-  GenerationFiles files;  // ready for WriteGeneration or Publish
+  GenerationFiles files;  // complete but for MANIFEST.json, which WriteGeneration makes
   HypersolverSpec spec;
   Calibration calibration;                  // the correction's plans
   std::vector<PlanCalibration> base_plans;  // the base method at the same K, in the same order
 };
 
-// The spec's `steps` are those of the recipe's candidates at which the correction, measured on
-// held-out rows as it is served, errs at most kClaimRatio times as much as the base method.
-// kFailedPrecondition where there is none. A function of recipe, seed, base and device, but for the
-// times in calibration.json.
+// Trains, measures and claims. The correction claims those K of the recipe at which its mean error
+// on held-out rows, measured as it is served, is at most kClaimRatio times that of the base method.
+// The same recipe, base and device give the same bytes, measured times apart. Blocks for minutes to
+// hours; writes no file.
+//
+// kFailedPrecondition: it may claim no K, or `start_from` is of another method, direction, inputs
+// or net. kInvalidArgument: the recipe lacks a part or does not fit the model. kCancelled: stopped
+// by a signal. kInternal: the loss is not finite.
 inline constexpr double kClaimRatio = 0.95;
 absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                                                  const HypersolverFitOptions& options);

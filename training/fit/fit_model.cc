@@ -64,7 +64,7 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec, const F
   return absl::OkStatus();
 }
 
-// Rows in an order that is drawn anew for each pass over them.
+// The rows in random order, drawn anew for each pass.
 class EpochOrder {
  public:
   EpochOrder(uint64_t seed, int64_t rows) : stream_(seed, RandomPurpose::kBatches), order_(rows) {
@@ -92,7 +92,7 @@ class EpochOrder {
   int64_t next_;
 };
 
-// What both kinds of model share: the spec, its tensors, how its field is followed.
+// What both kinds of model share: spec, tensors, solver, penalties.
 struct Task {
   ModelSpec spec;
   FixedPlan solver;
@@ -117,8 +117,7 @@ struct Task {
 
 using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
 
-// Cross-entropy of shuffled batches. The images stay on the device; `report` gets the last batch's
-// accuracy.
+// Cross-entropy of shuffled batches. The images stay on the device.
 absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
                                     const std::string& data_folder,
                                     const std::shared_ptr<const Model>& model) {
@@ -152,7 +151,7 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
   };
 }
 
-// -log p of fresh points of the density, followed from data to noise.
+// -log p of fresh points of the density, solved from data to noise.
 absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe,
                               const std::shared_ptr<const Model>& model) {
   HS_ASSIGN_OR_RETURN(const InputSource source,

@@ -1,5 +1,5 @@
 // Trains a base model: a classifier by cross-entropy, a flow by maximum likelihood with the exact
-// trace, either with the penalties that keep its field easy to follow in few steps.
+// trace. Both may have penalties that keep the field easy to solve in few steps.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,9 +16,12 @@ struct ModelFiles {
   std::string weights;  // bytes of weights.safetensors
 };
 
-// A function of the recipe, the data and the device: the same bytes each time. kInvalidArgument
-// where the recipe lacks a part or holds a layer that is not trained here (batch norm elsewhere
-// than first in the stem: its statistics are those of the training data, taken before it starts).
+// The same recipe, data and device give the same bytes. Blocks for minutes to hours; writes no
+// file.
+//
+// kInvalidArgument: the recipe lacks a part, its parts do not fit each other, or it has a batch
+// norm that is not the first layer of the stem. (Its statistics are those of the training data and
+// are taken before training.) kCancelled: stopped by a signal. kInternal: the loss is not finite.
 absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
                                     at::Device device);
 

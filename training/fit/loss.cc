@@ -6,14 +6,14 @@
 namespace hyperserve {
 namespace {
 
-constexpr double kSizeMin = 1e-12;  // of a residual that is divided by
+constexpr double kSizeMin = 1e-12;  // the smallest divisor
 
 at::Tensor MeanOf(const std::vector<at::Tensor>& terms) { return at::stack(terms).mean(); }
 
 }  // namespace
 
 at::Tensor MeanRowNorm(const at::Tensor& x) {
-  // The square root of zero has no derivative; a norm this small has none that matters.
+  // The square root has no derivative at zero; that of a norm this small does not matter.
   return x.flatten(1).square().sum(1).clamp_min(kSizeMin * kSizeMin).sqrt().mean();
 }
 

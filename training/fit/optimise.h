@@ -13,24 +13,25 @@
 
 namespace hyperserve {
 
-// The rate of an iteration: a linear rise over `warm_up`, then half a cosine from `rate` to
-// `final_rate`, which is that of the last iteration.
+// The learning rate of an iteration: it rises linearly over `warm_up` iterations, then falls as
+// half a cosine from `rate` to `final_rate`, which the last iteration has.
 double LearningRate(const training::Optimiser& optimiser, int iteration);
 
 struct Optimisation {
-  std::string what;  // is fitted: how its progress begins
+  std::string what;  // name of the fitted net: progress lines begin with it
   training::Optimiser optimiser;
   std::vector<at::Tensor> parameters;
   // The loss of iteration 0, 1, ...: one number, differentiable in the parameters.
   std::function<absl::StatusOr<at::Tensor>(int iteration)> loss;
-  // Beside the loss, what a progress line shows.
+  // Text after the loss in a progress line.
   std::function<std::string()> figures = [] { return std::string(); };
-  // After each iteration's step; a failure ends the loop.
+  // Called after each iteration's step; a failure ends the loop.
   std::function<absl::Status(int iteration)> after = [](int) { return absl::OkStatus(); };
 };
 
-// Tells its progress. kCancelled after a request to stop; kInternal where the loss is no longer
-// finite (looked at now and then: reading it waits for the GPU).
+// Runs all iterations on the calling thread and reports progress. kCancelled: a signal asked to
+// stop. kInternal: the loss is not finite; this is checked every 50 iterations and at the last,
+// since reading the loss waits for the GPU. Else it fails as `loss` and `after` do.
 absl::Status Optimise(const Optimisation& optimisation);
 
 }  // namespace hyperserve

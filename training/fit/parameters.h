@@ -1,5 +1,4 @@
-// The tensors of a net under training: how they start, which of them are fitted, how they are
-// written.
+// The tensors of a net in training: their initial values, which of them are fitted, their bytes.
 #pragma once
 
 #include <string>
@@ -13,16 +12,18 @@
 
 namespace hyperserve {
 
-// float32 on the CPU, every tensor of ListTensors(layers, prefix) as its entry says that it starts.
+// Every tensor of ListTensors(layers, prefix), float32 on the CPU, with the initial values that its
+// entry (core/model/layers) gives.
 TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, RandomStream& stream);
 
-// Sets the last layer's weight and bias to zero, so that the net says 0 before its first step: a
-// correction then starts as the classical method. Nothing where the last layer has none.
+// Sets the weight and bias of the last layer to zero, so that the net's output starts at 0 and a
+// correction starts as the classical method. Does nothing if the last layer has none.
 void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& tensors);
 
-// Copies on `device`; those that are fitted (all but running statistics) require a gradient.
+// Copies on `device`, float32. The fitted ones (all but running statistics) require a gradient.
 TensorMap TrainableCopies(const TensorMap& tensors, at::Device device);
-std::vector<at::Tensor> Fitted(const TensorMap& tensors);  // in the order of the names
+// The tensors that require a gradient, ordered by name.
+std::vector<at::Tensor> Fitted(const TensorMap& tensors);
 
 // Detached copies on the CPU.
 TensorMap Snapshot(const TensorMap& tensors);

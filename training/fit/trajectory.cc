@@ -19,7 +19,7 @@ namespace hyperserve {
 namespace {
 
 constexpr int64_t kMaxTrueSteps = 10000;
-constexpr int64_t kEvaluationsAtOnce = 100;  // between two looks at whether to stop
+constexpr int64_t kEvaluationsAtOnce = 100;  // between two checks for a request to stop
 
 PerRow Same(int64_t rows, double value) { return PerRow(static_cast<size_t>(rows), value); }
 

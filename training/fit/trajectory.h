@@ -1,5 +1,5 @@
-// Solves that the trainer differentiates through or takes its truth from: the steps of core/ode
-// over the tensors of core/engine.
+// Solves of the trainer: those that it differentiates and those that give the truth. They run the
+// steps of core/ode on tensors of core/engine.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,17 +18,18 @@
 
 namespace hyperserve {
 
-// The space of solves in this direction (against the field's own: reflected).
+// The space of solves in this direction. Against the field's own direction the clock is reflected.
 TensorSpace::Options SpaceOptions(const ModelSpec& spec, Direction direction, Net field);
 
-// z(s0) of these rows, float32, outside autograd.
+// z(s0) of these rows, float32, without autograd. Both functions fail with kInvalidArgument where
+// the rows do not fit the model.
 absl::StatusOr<at::Tensor> InitialState(const std::shared_ptr<const Model>& model,
                                         const SolveInputs& inputs, at::Device device);
-// The rows as the stem takes them (preprocessed), float32.
+// The preprocessed rows, float32: the input of the stem.
 absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
                                      const SolveInputs& inputs, at::Device device);
 
-// K classical steps under autograd, with what the penalties look at.
+// K classical steps under autograd, and the slopes that the penalties need.
 struct Trajectory {
   TensorSpace::State end;
   std::vector<at::Tensor> first_slopes;  // stage 1 of each step
@@ -37,8 +38,8 @@ struct Trajectory {
 Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
                   const std::array<double, 2>& span, TensorSpace::State start);
 
-// States at these depths by error-controlled steps, outside autograd. kInternal where a row did
-// not converge.
+// The states at these depths by error-controlled steps, without autograd. kInternal: a row did not
+// converge. kCancelled: a signal asked to stop.
 absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
                                                    const AdaptivePlan& plan,
                                                    const std::array<double, 2>& span,

@@ -10,9 +10,9 @@
 namespace hyperserve {
 namespace {
 
-// k/K is the same double for equal fractions, so that depths compare exactly.
+// Equal fractions k/K are the same double, so depths compare exactly.
 double Depth(const std::array<double, 2>& span, int k, int steps) {
-  if (k == steps) return span[1];  // which rounding could pass
+  if (k == steps) return span[1];  // rounding could pass the end
   return span[0] + (span[1] - span[0]) * (static_cast<double>(k) / steps);
 }
 

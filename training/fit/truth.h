@@ -1,5 +1,5 @@
-// What a correction is fitted to: one batch of true solutions, and from it, for each K, the
-// residuals along the trajectories.
+// The truth that a correction is fitted to: one batch of true solutions and, for each K, the
+// residuals along their trajectories.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,28 +15,30 @@
 
 namespace hyperserve {
 
-// The depths k/K of the span for all of these K, ascending, both ends included, each once.
+// The depths k/K of the span for all of these K: ascending, each once, both ends included.
 std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span);
 
+// Not thread-safe: it computes what a K needs when that K is first asked for.
 class TruthBatch {
  public:
-  // `states` are the true states at `depths` (of Depths, for every K that is asked for later).
-  // `space` is the classical one; nothing here requires a gradient.
+  // `states` are the true states at `depths`, which come from Depths with every K that is asked for
+  // later. `space` is the classical one. None of them requires a gradient.
   TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
              std::vector<double> depths, std::vector<at::Tensor> states);
 
-  // Residuals R of rows drawn among the K intervals of all trajectories, relative to what g of
-  // `corrected` says: mean |R - g| / mean |R|, the latter over all intervals of this K.
+  // Residual fitting: draws `rows` among the K intervals of all trajectories. The loss is
+  // mean |R - g| / mean |R|, where g is the correction of `corrected` and the denominator is over
+  // all intervals of this K.
   at::Tensor ResidualLoss(const TensorSpace& corrected, int steps, int64_t rows,
                           RandomStream& stream);
 
-  // Whole trajectories of K hypersolved steps from drawn rows: the mean over k of
-  // mean |z_k - z(s_k)|, relative to the same of the classical method over all rows.
+  // Trajectory fitting: K hypersolved steps from `rows` drawn rows. The loss is the mean over k of
+  // mean |z_k - z(s_k)|, over the same of the classical method on all rows.
   at::Tensor TrajectoryLoss(const TensorSpace& corrected, int steps, int64_t rows,
                             RandomStream& stream);
 
  private:
-  struct Interval {  // all K * B of them, k major
+  struct Interval {  // all K * B intervals of one K, k major
     PerRow s;
     std::vector<TensorSpace::State> slopes;
     at::Tensor z, residual;
@@ -52,7 +54,7 @@ class TruthBatch {
   std::array<double, 2> span_;
   std::vector<double> depths_;
   std::vector<at::Tensor> states_;
-  std::map<int, Interval> intervals_;           // made when first asked for
+  std::map<int, Interval> intervals_;           // by K; computed when first asked for
   std::map<int, at::Tensor> classical_errors_;  // the same
 };
 

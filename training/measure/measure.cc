@@ -29,13 +29,14 @@ BatchSpec SpecOf(const Solve& solve, Entry entry) {
           .log_density = solve.log_density};
 }
 
-// The engine sets one thread for itself, as where it serves; training beside it keeps its own.
+// The engine sets the number of threads to one, as it does when it serves. This restores the number
+// for training.
 struct ThreadsKept {
   const int threads = at::get_num_threads();
   ~ThreadsKept() { at::set_num_threads(threads); }
 };
 
-// Adds to `seconds` what the engine took.
+// Adds the time of the engine to `seconds`.
 absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
                                     const SolveInputs& inputs, double& seconds) {
   const ThreadsKept threads_kept;

@@ -1,5 +1,5 @@
-// Plans measured as they are served: the engine solves the same rows under a plan and under the
-// reference.
+// Measures plans as they are served: the engine solves the same rows under a plan and under the
+// reference. All functions run on the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ namespace hyperserve {
 
 struct Solve {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const Hypersolver> correction;  // where the plan is hypersolved
+  std::shared_ptr<const Hypersolver> correction;  // null where the plan is classical
   Plan plan;                                      // fixed or adaptive
   Direction direction = Direction::kForward;
   LogDensity log_density = LogDensity::kNone;
   int64_t batch = 256;  // rows solved at once
 };
-// All rows in order, with the outputs of a classifier. kFailedPrecondition where a row did not
+// Solves all rows, in order, with the outputs of a classifier. kFailedPrecondition: a row did not
 // converge.
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs);
 
-// A set of rows with its reference.
+// A set of rows with its reference solution. Not thread-safe.
 class Measurer {
  public:
   struct Options {
@@ -45,14 +45,16 @@ class Measurer {
     Plan reference;
     int64_t batch = 256;
   };
-  // Solves the reference, in double. The engine must outlive the Measurer.
+  // Solves the reference, in tier double. `runtime` must outlive the Measurer. Fails as RunSolve
+  // does.
   static absl::StatusOr<Measurer> Make(DeviceRuntime& runtime, Options options);
 
-  // Error, cost and time (the better of two runs) of a plan; `wins` is left true.
+  // Error, cost and time of a plan; the time is the shorter of two runs. `wins` stays true: see
+  // MarkWins. Both functions fail as RunSolve does.
   absl::StatusOr<PlanCalibration> Measure(const Plan& plan,
                                           const std::shared_ptr<const Hypersolver>& correction);
 
-  // Mean relative error alone.
+  // Only the mean relative error, in one run.
   absl::StatusOr<double> MeanError(const Plan& plan,
                                    const std::shared_ptr<const Hypersolver>& correction);
 
@@ -65,15 +67,15 @@ class Measurer {
   Solution reference_;
 };
 
-// Marks `wins` of hypersolved plans: false where some classical plan has at most its MACs and at
-// most its error.
+// Sets `wins` of hypersolved plans: false if a classical plan has at most its MACs and at most its
+// mean error.
 void MarkWins(const std::vector<PlanCalibration>& classical,
               std::vector<PlanCalibration>& hypersolved);
 
-// The classical plan of fewest MACs with at most this error; nullopt where there is none.
+// The plan of fewest MACs with at most this mean error; nullopt: there is none.
 std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
 
-// A table for people.
+// The plans as a table for people.
 std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans);
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// A picture of a calibration: error against evaluations, and against multiply-accumulates.
+// A picture of a calibration: error over evaluations, and error over multiply-accumulates.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace hyperserve {
 
-// The gnuplot program that draws it as PNG, data included.
+// The gnuplot program that draws it as PNG, with the data in it. Pure.
 std::string CalibrationPlot(const std::string& title, const std::vector<PlanCalibration>& plans);
 
-// Draws it into the file `path`, whole or not at all. Errors of RunGnuplot and WriteFileAtomically.
+// Draws it into the file `path`, completely or not at all. Fails as RunGnuplot and
+// WriteFileAtomically do.
 absl::Status DrawCalibration(const std::string& title, const std::vector<PlanCalibration>& plans,
                              const std::string& path);
 

@@ -24,14 +24,14 @@ enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
 // The initial numbers of a tensor in training: uniform in [value - spread, value + spread].
-struct Start {
+struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
 
 struct LayerTensor {
   TensorRole role = TensorRole::kWeight;
   Shape shape;
-  Start start;
+  TensorStart start;
 };
 using LayerTensors = std::vector<LayerTensor>;
 

@@ -1,4 +1,4 @@
-// Shorthand of the engine's tests: a spec and a plan in one value, one segment, every device.
+// Helpers of the engine's tests: rows, one solve of one segment, every device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace hyperserve {
 
-// F64 rows of this shape: scale times normals of the seed.
+// F64 rows of this shape: normals of the seed, times `scale`.
 inline HostTensor NormalRows(int64_t rows, Shape shape, uint64_t seed, double scale = 1.0) {
   shape.insert(shape.begin(), rows);
   HostTensor tensor = HostTensor::Zeros(Dtype::kF64, shape);

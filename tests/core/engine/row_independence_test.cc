@@ -31,7 +31,7 @@ HostTensor Among(const HostTensor& easy, int64_t row, HostTensor hard, int64_t p
 
 class RowIndependenceTest : public EngineTest {
  protected:
-  // Everything that the engine says of one row.
+  // All results of one row.
   static std::string Answer(const BatchResult& result, int64_t row) {
     std::string answer = RowBytes(result.state, row);
     for (const HostTensor* part : {&result.outputs, &result.saved, &result.log_density}) {

@@ -1,5 +1,5 @@
-// Promise 1 with rows that join and leave: whatever else a run holds, a segment's answer and counts
-// are those that it gets alone. On CUDA alone means: in a run of the same bucket.
+// Promise 1 for rows that join and leave: a segment's answer and counts are those that it gets
+// alone, whatever else the run holds. On CUDA, "alone" means in a run of the same bucket.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kBucketRows = 32;
 constexpr int64_t kSegmentRowsMax = 4;
 
-// Everything that is told of a segment, but for the bucket.
+// All results of a segment except the bucket.
 std::string Text(const BatchResult& result) {
   std::string text;
   for (const HostTensor* part :

@@ -1,5 +1,5 @@
-// The table of layer kinds: its entries and the messages of the proto are the same, what is printed
-// reads back, and what a file may not say is refused in words.
+// The table of layer kinds: its entries agree with the messages of the proto, printed layers read
+// back the same, and layers that are not allowed are refused with a message.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(LayerTableTest, IsWhatTheProtoSays) {
   EXPECT_EQ(entries, kinds.field_count()) << "a field of hyperserve.v1.Layer has no entry";
 }
 
-// So that the tests that go through the examples leave none out.
+// Tests that go through the examples then cover every kind.
 TEST(LayerTableTest, EveryKindHasAnExample) {
   std::set<std::string_view> shown;
   for (const auto& example : fixture::LayerExamples()) shown.insert(LayerName(example.layer));

@@ -37,7 +37,7 @@ RowMatrix StartOf(int64_t row) {
   return {.dims = 2, .values = {2.0 - 0.01 * static_cast<double>(row), 0.3}, .row_ids = {row}};
 }
 
-// Everything that is told of one row.
+// All results of one row.
 struct Answer {
   std::vector<double> state, saved;
   std::vector<bool> reached;

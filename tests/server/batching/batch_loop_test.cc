@@ -35,9 +35,7 @@ TEST_F(BatchLoopTest, WaitsForCompanyWhileAllAreBusyAndNoLonger) {
   Start({.queue_delay_max = milliseconds(2)});
   Answer longer = Submit(MakeWork(4, 6));
   Steps(2);
-  Work other = MakeWork(1);
-  other.spec.tier = Tier::kDouble;
-  Answer answer = Submit(std::move(other));
+  Answer answer = Submit(MakeOtherWork(1));
   Steps(2);
   clock_.Advance(milliseconds(2));
   StepToEnd();
@@ -49,9 +47,7 @@ TEST_F(BatchLoopTest, ASolverThatBecomesIdleWaitsForNobody) {
   Start({.queue_delay_max = seconds(1)});
   Answer first = Submit(MakeWork(1, 2));
   Step();
-  Work other = MakeWork(1);
-  other.spec.tier = Tier::kDouble;
-  Answer answer = Submit(std::move(other));
+  Answer answer = Submit(MakeOtherWork(1));
   StepToEnd();
   EXPECT_TRUE(Ready(answer));
 }
@@ -62,8 +58,7 @@ TEST_F(BatchLoopTest, WaitingLosesNoDeadline) {
   Step();
   clock_.Advance(milliseconds(1));  // an evaluation of 1,000 MACs takes 1 ms
   Step();
-  Work hurried = MakeWork(1000, 10);  // takes 10 ms
-  hurried.spec.tier = Tier::kDouble;
+  Work hurried = MakeOtherWork(1000, 10);  // takes 10 ms
   hurried.patience.deadline = clock_.Now() + milliseconds(30);
   Answer answer = Submit(std::move(hurried));
   for (int evaluation = 0; evaluation < 29; ++evaluation) {
@@ -242,7 +237,7 @@ TEST_F(BatchLoopTest, LiveRunsAreBounded) {
   for (int level = 0; level < 4; ++level) {
     answers.push_back(Submit(MakeWork(1, steps)));
     Step();
-    steps /= 5;
+    steps /= 10;
   }
   EXPECT_EQ(control_->batches().size(), 4u);  // each is brief beside all that were there
   Answer refused = Submit(MakeWork(1, 1));    // no place: it waits until a run ends

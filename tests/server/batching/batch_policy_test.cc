@@ -30,8 +30,8 @@ QueueSnapshot Waiting(uint64_t key, const Load& load) {
 
 // A run that has as much work as its load says.
 RunSnapshot Running(uint64_t key, const Load& load) {
-  return {
-      .key = key, .load = load, .work = load.evaluations_least * static_cast<double>(load.rows)};
+  const double work = load.evaluations_least * static_cast<double>(load.rows);
+  return {.key = key, .load = load, .work = work, .work_to_end = work};
 }
 
 class DecideBatchTest : public testing::Test {
@@ -149,17 +149,53 @@ TEST_F(DecideBatchTest, RowsJoinARunOfTheirKeyThatHasRoom) {
 
 TEST_F(DecideBatchTest, HalfOfThePlacesAreForBriefWork) {
   options_.queue_delay_max = microseconds(0);
-  runs_ = {Running(1, LoadOf(1, 1000))};
-  queues_ = {Waiting(2, LoadOf(1, 500))};
+  runs_ = {Running(1, LoadOf(1, 900)), Running(1, LoadOf(1, 600))};
+  queues_ = {Waiting(2, LoadOf(1, 301))};
   EXPECT_EQ(Decide(), (BatchDecision{.start = 0, .place = Place::kAny}));
   taken_ = {.any = 2, .brief = 0};
-  EXPECT_EQ(Decide().run, 0u);
-  queues_ = {Waiting(2, LoadOf(1, 250))};
+  EXPECT_EQ(Decide().run, 1u);
+  queues_ = {Waiting(2, LoadOf(1, 300))};
+  EXPECT_EQ(Decide(), (BatchDecision{.start = 0, .place = Place::kBrief}));
+  taken_ = {.any = 2, .brief = 1};
+  EXPECT_EQ(Decide().run, 1u);
+  queues_ = {Waiting(2, LoadOf(1, 100))};
   EXPECT_EQ(Decide(), (BatchDecision{.start = 0, .place = Place::kBrief}));
   taken_ = {.any = 2, .brief = 2};
-  EXPECT_EQ(Decide().run, 0u);
+  EXPECT_EQ(Decide().run, 1u);
   taken_ = {.any = 1, .brief = 2};
   EXPECT_EQ(Decide(), (BatchDecision{.start = 0, .place = Place::kAny}));
+}
+
+TEST_F(DecideBatchTest, FirstOfAQueueThatWasPassedOverTakesAnyRoomOfItsKey) {
+  runs_ = {Running(1, LoadOf(1, 2)), Running(2, LoadOf(1, 2))};
+  runs_[0].served = runs_[1].served = 30;
+  runs_[0].room = runs_[1].room = 3;
+  queues_ = {Waiting(2, LoadOf(3, 1000))};
+  queues_[0].full = true;
+  taken_ = {.any = 2, .brief = 2};
+  turn_ = 24;
+  EXPECT_EQ(Decide(), BatchDecision{.run = 0});
+  ++turn_;
+  EXPECT_EQ(
+      Decide(),
+      (BatchDecision{.run = 1, .joining = Joining::kFirstAndCompany, .pick = Pick::kFirstCome}));
+}
+
+TEST_F(DecideBatchTest, AQueueThatWasPassedOverClosesARunUntilItIsServed) {
+  runs_ = {Running(1, LoadOf(1, 2)), Running(2, LoadOf(1, 5)), Running(2, LoadOf(1, 9))};
+  for (RunSnapshot& run : runs_) run.served = 40;
+  runs_[0].room = 9;
+  queues_ = {Waiting(2, LoadOf(3, 1000))};
+  queues_[0].full = true;
+  taken_ = {.any = 2, .brief = 2};
+  turn_ = 33;
+  EXPECT_EQ(Decide(), BatchDecision{.run = 0});
+  runs_[0].work = 6;  // the shorter one of its key is served now, and closed
+  EXPECT_EQ(Decide(), (BatchDecision{.run = 1, .joining = Joining::kNobody}));
+  queues_[0].key = 3;  // without a run of its key it waits for the one nearest its end
+  EXPECT_EQ(Decide(), BatchDecision{.run = 1});
+  runs_[0].work = 2;
+  EXPECT_EQ(Decide(), (BatchDecision{.run = 0, .joining = Joining::kNobody}));
 }
 
 TEST(ShareARun, WhereNeitherIsMuchShorter) {
@@ -174,12 +210,11 @@ TEST(ShareARun, WhereNeitherIsMuchShorter) {
   EXPECT_FALSE(ShareARun(LoadOf(8, 21), mixed, options));
 }
 
-TEST(ShareARun, OrWhereItIsCheapForTheShorter) {
-  const BatcherOptions options = TestOptions{.evaluation_macs_fixed = 96}.options();
-  EXPECT_TRUE(ShareARun(LoadOf(4, 1), LoadOf(25, 100), options));  // 100 and 25 more
-  EXPECT_FALSE(ShareARun(LoadOf(4, 1), LoadOf(26, 100), options));
-  EXPECT_TRUE(ShareARun(LoadOf(25, 100), LoadOf(4, 1), options));
-  EXPECT_FALSE(ShareARun(LoadOf(26, 100), LoadOf(4, 1), options));
+TEST(ShareARun, OrWhereThoseThatJoinCostLittle) {
+  const BatcherOptions options = TestOptions{.evaluation_macs_fixed = 100}.options();
+  EXPECT_TRUE(ShareARun(LoadOf(24, 1), LoadOf(200, 100), options));
+  EXPECT_FALSE(ShareARun(LoadOf(25, 1), LoadOf(200, 100), options));
+  EXPECT_TRUE(ShareARun(LoadOf(24, 100), LoadOf(1, 1), options));
 }
 
 TEST(DecideAdmission, EachLimitIsInclusiveAndNamed) {

@@ -14,6 +14,7 @@
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 #include "server/batching/batch_loop.h"
 #include "server/batching/batcher.h"
@@ -81,6 +82,13 @@ class BatchingTest : public testing::Test {
   Work MakeWork(int64_t rows, int64_t steps = 1, uint64_t first_row = 0) {
     Work work = FakeWork(model_, rows, steps, first_row);
     work.patience.deadline = clock_.Now() + std::chrono::seconds(60);
+    return work;
+  }
+
+  // Of another spec: it shares no run with MakeWork's.
+  Work MakeOtherWork(int64_t rows, int64_t steps = 1) {
+    Work work = MakeWork(rows, steps);
+    work.spec.tier = Tier::kDouble;
     return work;
   }
 

@@ -104,11 +104,13 @@ TEST_F(QueueSetTest, ARunTakesInWhatIsLikeItsRows) {
   Add(1, 41, 4);
   Add(1, 20, 5);
   const Load load{.rows = 2, .evaluations_least = 20, .evaluations_most = 20};
-  EXPECT_THAT(Names(queues_.TakeForRun(queue(), Pick::kShortest, load, 2, kNow).pieces),
-              ElementsAre(2, 5));
+  EXPECT_THAT(
+      Names(queues_.TakeForRun(queue(), Pick::kShortest, Joining::kCompany, load, 2, kNow).pieces),
+      ElementsAre(2, 5));
   // 40 is not much longer than 20; with the 20 in it the run takes no 41.
-  EXPECT_THAT(Names(queues_.TakeForRun(queue(), Pick::kShortest, load, 6, kNow).pieces),
-              ElementsAre(3));
+  EXPECT_THAT(
+      Names(queues_.TakeForRun(queue(), Pick::kShortest, Joining::kCompany, load, 6, kNow).pieces),
+      ElementsAre(3));
 }
 
 TEST_F(QueueSetTest, WhatIsToBeTriedAloneStaysAlone) {
@@ -122,8 +124,9 @@ TEST_F(QueueSetTest, WhatIsToBeTriedAloneStaysAlone) {
   Add(1, 4, 3);
   EXPECT_THAT(Names(queues_.TakeForStart(queue(), Pick::kShortest, kNow).pieces), ElementsAre(1));
   const Load load{.rows = 1, .evaluations_least = 4, .evaluations_most = 4};
-  EXPECT_THAT(Names(queues_.TakeForRun(queue(), Pick::kShortest, load, 6, kNow).pieces),
-              ElementsAre(3));
+  EXPECT_THAT(
+      Names(queues_.TakeForRun(queue(), Pick::kShortest, Joining::kCompany, load, 6, kNow).pieces),
+      ElementsAre(3));
 }
 
 TEST_F(QueueSetTest, TheDeadAreNotAmongThem) {

@@ -32,7 +32,7 @@ void ExpectRefused(const absl::StatusOr<Prepared>& result, const std::string& wo
   EXPECT_THAT(std::string(result.status().message()), HasSubstr(words));
 }
 
-// Images of one grey, which the ask borrows from here.
+// Images of one grey. The ask borrows them from this object.
 class Images {
  public:
   explicit Images(int64_t rows, float grey = 0.5f)
@@ -99,7 +99,7 @@ TEST(PrepareClassify, StatesCountOnlyWhereTheyAreWanted) {
   EXPECT_EQ(with->work.bytes - without->work.bytes, 3 * 4 * 4);
 }
 
-// States of [32, 28, 28], as those of the model `fashion`, which are large beside their images.
+// A model whose states are [32, 28, 28], as those of `fashion`: much larger than its images.
 std::shared_ptr<ServedModel> ServedImageClassifier() {
   const std::string json = R"({"format": 1, "kind": "classifier", "span": [0, 1],
       "input": {"shape": [1, 28, 28], "unit_range": true},

@@ -1,5 +1,4 @@
-// Tiny models as a registry would serve them, made by hand, and limits as the options page has
-// them.
+// Tiny models as a registry would serve them, made without one, and the limits of the options page.
 #pragma once
 
 #include <memory>

@@ -111,7 +111,8 @@ TEST_F(CheckTest, LooksThroughHypersolvers) {
               ElementsAre(HasSubstr("leapfrog"),
                           HasSubstr("heun/ACTIVE: says generation 4, which is not there"), damaged,
                           small_probe, wrong_shape));
-  // ACTIVE must not name what the gate refused; what does not fit is named whatever the verdict.
+  // ACTIVE must not name a refused generation. Problems of a generation are named in spite of its
+  // verdict.
   ASSERT_TRUE(WriteVerdicts(heun, {{1, {.reason = "damaged"}},
                                    {5, {.reason = "small probe"}},
                                    {6, {.reason = "wrong shape"}}})

@@ -1,5 +1,4 @@
-// What nobody waits for any more, and what the daemon's end interrupts: nothing of it is served,
-// then or later.
+// Candidates whose caller gave up, or that the daemon's end interrupts, are never served.
 #include "server/clock/patience.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +31,7 @@ absl::StatusOr<std::vector<GateMeasurement>> Passes() {
 
 class PatienceOfCallers : public RegistryFixture {
  protected:
-  // A registry whose gate lets everything pass, and does `meanwhile` before it does.
+  // A registry whose gate calls `meanwhile` and then lets every candidate pass.
   void OpenWhere(std::function<void()> meanwhile, RegistryOptions options = {}) {
     options.measure = [meanwhile = std::move(meanwhile)](const GateInput&) {
       meanwhile();
@@ -46,7 +45,7 @@ class PatienceOfCallers : public RegistryFixture {
                          std::move(done));
     };
   }
-  // Of generation `number` nothing is left but a verdict that says `words`, also after a restart.
+  // Expects that only a verdict with `words` is left of generation `number`, also after a restart.
   void ExpectWithdrawn(int64_t number, const std::string& words) {
     EXPECT_NE(Active(), number);
     EXPECT_THAT(ListGenerations(HeunFolder()), ::testing::Not(::testing::Contains(number)));
@@ -95,7 +94,7 @@ TEST_F(PatienceOfCallers, WhatExpiredWhileItWaitedIsNotEvenWritten) {
   EXPECT_EQ(Active(), 1);
 }
 
-// Cancelled at the first, second, ... look: each time either all happens or nothing.
+// Cancelled at the first, second, ... check: each time the swap happens completely or not at all.
 TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
   Open();
   int given_up = 0;
@@ -119,8 +118,8 @@ TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
 
 TEST_F(PatienceOfCallers, ARollbackThatIsCancelledWhileItWarmsChangesNothing) {
   std::atomic<bool> interrupted = false;
-  Open({.warm = [&](const auto&, const auto& correction, const auto& is_interrupted) {
-    if (correction != nullptr && Active() == 2) {
+  Open({.warm = [&](const WarmUpSubject& subject, const auto& is_interrupted) {
+    if (subject.correction != nullptr && Active() == 2) {
       flag_ = true;
       interrupted = is_interrupted();
     }

@@ -33,8 +33,7 @@ class RegistryFixture : public ::testing::Test {
     return HypersolverFolder(repository() + "/tiny_flow", {.method = Method::kHeun});
   }
 
-  // Fails the test where the registry does not open. Of `options`, what is tested; the rest is
-  // filled in here.
+  // Fails the test if the registry does not open. The test sets only the options that it tests.
   void Open(RegistryOptions options = {}) {
     registry_.reset();
     options.repository = repository();
@@ -50,7 +49,7 @@ class RegistryFixture : public ::testing::Test {
     registry_ = *std::move(opened);
   }
 
-  // A correction of tiny_flow; scale as model_fixture.h says.
+  // A correction of tiny_flow; model_fixture.h explains `scale`.
   GenerationFiles Scaled(double scale) const {
     fixture::CorrectionOptions options = fixture::DefaultCorrection(flow_);
     options.scale = scale;
@@ -72,7 +71,7 @@ class RegistryFixture : public ::testing::Test {
         [&](auto done) { registry_->Rollback(model, method, generation, {}, std::move(done)); });
   }
 
-  // The state of tiny_flow's heun as everybody sees it; empty where there is none.
+  // The state of tiny_flow's heun correction as callers see it; empty: there is none.
   CorrectionState State() const {
     const auto pin = registry_->Pin("tiny_flow");
     const CorrectionState* state = (*pin)->Find({.method = Method::kHeun});

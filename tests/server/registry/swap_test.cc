@@ -1,4 +1,4 @@
-// What the swap promises to those who pin, and how the registry's thread behaves.
+// The promises of a swap to callers that have pinned, and the registry's thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "server/registry/served_model.h"
 #include "tests/server/registry/registry_fixture.h"
 #include "tests/testing/model_fixture.h"
@@ -112,8 +113,8 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   std::vector<int64_t> active_when_warmed;
   absl::Status answer;
   Open({.warm =
-            [&](const auto&, const auto& correction, const auto&) {
-              if (correction == nullptr) return absl::OkStatus();
+            [&](const WarmUpSubject& subject, const auto&) {
+              if (subject.correction == nullptr) return absl::OkStatus();
               active_when_warmed.push_back(Active());
               return answer;
             },
@@ -125,7 +126,7 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("out of device memory"));
   EXPECT_EQ(Active(), 1);
   EXPECT_THAT(active_when_warmed, ::testing::ElementsAre(0, 1));
-  // Our own fault is no verdict: after a restart the candidate gets another chance.
+  // A fault of our own gives no verdict: after a restart the candidate is tried again.
   EXPECT_FALSE(ReadVerdicts(HeunFolder())->contains(2));
   Open({.measure = Passes});
   EXPECT_EQ(Active(), 2);
@@ -157,7 +158,7 @@ TEST_F(SwapTest, WaitingCandidatesAreBounded) {
     EXPECT_THAT(answers, ::testing::ElementsAre(absl::StatusCode::kResourceExhausted));
   }
   leave.set_value();
-  registry_.reset();  // whatever still waits is answered
+  registry_.reset();  // answers all waiting candidates
   EXPECT_EQ(answers.size(), 4u);
 }
 

@@ -1,5 +1,5 @@
-// What happens to a call that is slow, shed, cancelled or too late: a fake engine that stops at a
-// gate, so that nothing here depends on time.
+// Calls that are slow, shed, cancelled or too late. A fake engine stops at a gate, so that no test
+// depends on time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ v1::SampleRequest Asking(int64_t rows) {
 
 class CallFlowTest : public testing::Test {
  protected:
-  // Nothing of a finished stream stays behind.
+  // A finished stream leaves nothing behind.
   void ExpectStreamsGone() {
     const std::string gone = "hyperserve_requests_in_flight{call=\"SampleStream\"} 0\n";
     for (int i = 0; i < 1000; ++i) {

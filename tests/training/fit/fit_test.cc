@@ -33,7 +33,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A flow of a few hundred weights whose field is soon curved enough for a correction to matter.
+// A flow of a few hundred weights. After short training its field is curved enough for a
+// correction.
 constexpr const char* kFlow = R"({
   "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
   "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
@@ -138,7 +139,7 @@ TEST_F(FlowFitTest, ARefreshStartsFromWhatIsThere) {
   Recipe recipe = FlowRecipe();
   const auto first = FitHypersolver(recipe, Options());
   ASSERT_TRUE(first.ok()) << first.status();
-  // A rate that ruins it: what it started from is kept.
+  // This learning rate ruins the weights: those that it started from are kept.
   recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(5);
   recipe.mutable_hypersolver()->mutable_optimiser()->set_rate(1);
   HypersolverFitOptions options = Options();
