@@ -1,5 +1,5 @@
-// What a solver does, step by step: it never waits, and needs no thread to be tried out. The
-// batcher's lock is in here. Internal to this folder.
+// The steps of a solver, without its thread, so that a test can make them one by one. Holds the
+// batcher's lock and all that it guards. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,11 @@
 
 namespace hyperserve {
 
-// Thread-safe. Answers are given outside the lock.
+// Thread-safe. Requests are answered with no lock held.
 class BatchLoop {
  public:
-  // A solver's place: the run that it holds. Belongs to one thread.
+  // The state of one solver: the run that it holds. Belongs to one thread; the loop must outlive
+  // it.
   class Seat {
     friend class BatchLoop;
     std::unique_ptr<LiveRun> run_;
@@ -33,30 +34,30 @@ class BatchLoop {
     bool idle_ = false;  // guarded by the loop's lock
   };
 
-  // `runtime` and `clock` must outlive this.
+  // `runtime` and `clock` must outlive the loop.
   BatchLoop(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock);
 
   // As Batcher::Submit.
   void Submit(Work work, WorkDone done);
 
-  // Answers what the seat's last evaluation brought, chooses a run where its turn is over, and
-  // makes one evaluation. False: there is nothing to do.
+  // Answers the requests that the seat's last evaluation finished, decides what to solve if the
+  // seat's turn is over, and makes one evaluation of f. Never waits for work. False: there is none.
   bool Step(Seat& seat);
 
-  // Until there may be something to do; false: after Stop, when nothing is left.
+  // Waits until there may be work. False: Stop was called and no work is left.
   bool WaitForWork();
 
   // As Batcher::Drain.
   bool Drain(std::chrono::milliseconds limit);
-  void Stop();
+  void Stop();  // ends WaitForWork
   QueueDepth depth() const;
 
  private:
-  // What a decision gives a seat.
+  // The result of a decision for a seat.
   struct Turn {
     std::unique_ptr<LiveRun> ended;  // the seat's last run; destroyed outside the lock
-    bool idle = false;               // nothing to do
-    Queue* start = nullptr;          // a new run is to be made for this queue, at this place
+    bool idle = false;               // there is nothing to do
+    Queue* start = nullptr;          // start a run for this queue, at this place
     Place place = Place::kAny;
     uint64_t number = 0;
     QueueSet::Taken taken;  // pieces to admit; pieces for which nobody waits
@@ -66,7 +67,7 @@ class BatchLoop {
   void Settle(Seat& seat, Clock::TimePoint now);
   Turn Choose(Seat& seat, Clock::TimePoint now);
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
-  // The turn's run could not be made.
+  // The runtime could not start the turn's run.
   void Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now);
   void TryAgain(Queue& queue, std::vector<Piece> pieces);
   void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
@@ -75,18 +76,18 @@ class BatchLoop {
   void Decide(Seat& seat, Clock::TimePoint now, Turn& turn);
   void RunEnded(Queue& queue, Place place);
   bool HasWork() const { return !queues_.empty() || !pool_.empty(); }
-  // After every change of what waits and who is idle.
+  // Called after every change of the queues, the runs and the idle seats.
   void LookAround();
 
   const BatcherOptions options_;
   const Clock* const clock_;
-  // Others want a solver, and none is idle: written under the lock, read without it, so that a run
-  // without company goes on at the cost of one look.
+  // True: other work wants a solver and none is idle. Written under the lock and read without it,
+  // so that a run whose turn is over goes on without the lock where nothing else waits.
   std::atomic<bool> contended_{false};
 
   mutable std::mutex mutex_;
-  std::condition_variable work_changed_;  // solvers wait for it
-  std::condition_variable live_changed_;  // Drain waits for it
+  std::condition_variable work_changed_;  // WaitForWork waits on it
+  std::condition_variable live_changed_;  // Drain waits on it
   // All below guarded by mutex_.
   QueueSet queues_;
   EnginePool pool_;

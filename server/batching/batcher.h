@@ -1,11 +1,13 @@
-// Dynamic batching: bounded queues in, runs on solver threads, one callback a request out.
+// Dynamic batching: requests wait in bounded queues, solver threads solve their rows in runs, and
+// each request gets one callback.
 //
 //   Submit -> queue of its spec -> run of an engine on one of W solver threads -> done
 //
-// An idle solver starts at once. Rows of one spec share the evaluations of a run, also those that
-// come while it is under way; between two evaluations a run may give way to shorter work. Rows of
-// different generations, models or methods never share. Answers of a request never depend on what
-// shares its run. Which work goes first: batch_policy.h.
+// An idle solver starts waiting work at once. Rows of one spec share the evaluations of a run; rows
+// that come while it is under way may join it. Between two evaluations a run may give way to
+// shorter work. Rows of different specs (model, generation, method, ...) never share. The answer to
+// a request never depends on the rows that share its run. batch_policy.h decides which work goes
+// first.
 #pragma once
 
 #include <chrono>
@@ -25,20 +27,24 @@ class BatchLoop;
 // Thread-safe.
 class Batcher {
  public:
-  // Starts the threads. `runtime` and `clock` must outlive this.
+  // Starts the solver threads. `runtime` and `clock` must outlive the batcher.
   Batcher(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock);
-  ~Batcher();  // as Drain(0)
+  ~Batcher();  // Drain(0), then joins the threads
 
-  // `done` is called exactly once, outside all locks: at once with an error where the work is
-  // refused (kResourceExhausted: queues full; kDeadlineExceeded, kCancelled, kInvalidArgument: no
-  // rows, kUnavailable: draining), else later on a solver thread. What the engine says to rows that
-  // it refuses is passed on.
+  // Queues the work and returns; never waits for a solve. `done` is called exactly once, with no
+  // lock held: before Submit returns where the work is refused, else later, on a solver thread or
+  // on that of Drain.
+  //
+  // Refused with kResourceExhausted (a limit of the queues is reached), kDeadlineExceeded,
+  // kCancelled, kInvalidArgument (no rows) or kUnavailable (draining). Later errors are
+  // kDeadlineExceeded, kCancelled, kUnavailable (Drain's limit passed) and those of the engine.
   void Submit(Work work, WorkDone done);
 
-  // No new work; waits until what was admitted has finished or `limit` has passed, then fails the
-  // rest kUnavailable. True when everything finished.
+  // Refuses new work from now on. Waits until the admitted work has finished or `limit` has passed,
+  // then answers the rest kUnavailable. True: everything finished.
   bool Drain(std::chrono::milliseconds limit);
 
+  // What waits and what is not answered yet. Thread-safe, as all functions here.
   QueueDepth depth() const;
 
  private:

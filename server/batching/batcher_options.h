@@ -1,5 +1,5 @@
-// What the batcher is told at start. Defaults, bounds and reasons stand on the options page
-// (server/options.h); nothing here repeats them.
+// The options of the batcher. Defaults, bounds and reasons are on the options page
+// (server/options.h); every number here is set by the caller.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,13 @@
 
 namespace hyperserve {
 
-// A piece of a request that has left its run, for metrics: the company it had.
+// Reported for metrics when a piece of a request leaves its run: the company that it had.
 struct BatchReport {
   std::string model_label, plan_label;
-  // That shared the piece's evaluations, itself included, on the average of these evaluations.
-  double requests = 0;  // pieces of requests
-  double rows = 0;      // padding not counted
-  int64_t turns = 0;    // of its run while the piece was in it; above 1: the run gave way to others
+  // Averages over the evaluations of the piece; the piece itself is counted.
+  double requests = 0;  // pieces that shared the evaluation
+  double rows = 0;      // rows that shared it, without padding
+  int64_t turns = 0;    // of the run while the piece was in it; above 1: the run gave way
 };
 
 struct BatcherOptions {
@@ -28,8 +28,8 @@ struct BatcherOptions {
   int64_t live_runs_max;  // runs in memory, those that gave way among them; at least two a solver
   int solvers;            // threads
   std::chrono::microseconds turn_max;  // a run solves this long, then others may have a turn
-  // What an evaluation of f costs beside its rows (dispatch, launches), as MACs. Rows join longer
-  // and shorter ones where their own MACs are little beside this (batch_policy.h).
+  // The fixed cost of an evaluation of f (dispatch, launches), in MACs. Rows join longer and
+  // shorter rows if their own MACs are small beside it (batch_policy.h).
   double evaluation_macs_fixed;
   std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
 };

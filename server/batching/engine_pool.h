@@ -1,5 +1,5 @@
-// What is under way: the runs that the device's runtime lent, those that gave way, and how fast
-// they are. No threads and no locks; but for Start, whoever calls holds the batcher's lock.
+// The runs under way: it starts runs, keeps those that gave way, counts their places and measures
+// their pace. No threads and no locks: a caller holds the batcher's lock, except for Start.
 // Internal to this folder.
 #pragma once
 
@@ -17,26 +17,28 @@ namespace hyperserve {
 
 class EnginePool {
  public:
-  // Both must outlive this and its runs.
+  // Both must outlive the pool and its runs.
   EnginePool(const BatcherOptions& options, DeviceRuntime* runtime)
       : options_(options), runtime_(runtime) {}
 
-  // Runs that gave way: no solver holds them.
+  // The runs that gave way; no solver holds them. Take returns the run of that index in Look.
   bool empty() const { return gave_way_.empty(); }
   std::vector<RunSnapshot> Look() const;
   void GiveWay(std::unique_ptr<LiveRun> run);
   std::unique_ptr<LiveRun> Take(size_t index);
 
-  // A place among live_runs_max, from before Start until the run has ended.
+  // Counts a run against live_runs_max: reserve before Start, release when the run has ended.
   void Reserve(Place place) { ++Count(place); }
   void Release(Place place) { --Count(place); }
   PlacesTaken taken() const { return taken_; }
 
-  // A run for `rows` at once. Called without the lock: it may take memory of the device.
+  // Starts a run for `rows` rows at once. Called without the lock, since it may allocate memory on
+  // the device. Fails as DeviceRuntime::StartRun does.
   absl::StatusOr<std::unique_ptr<LiveRun>> Start(Queue* queue, Place place, int64_t rows) const;
 
+  // Adds what the run has solved since the last call to the pace.
   void Measure(LiveRun& run);
-  // The recent mean over all runs.
+  // The mean over recent turns of all runs, in seconds a MAC; 0: nothing was measured yet.
   Pace pace() const { return spent_.macs > 0 ? spent_.seconds / spent_.macs : 0; }
 
  private:

@@ -1,5 +1,5 @@
-// A run of an engine and the pieces in it. Belongs to the solver that holds it; one that gave way
-// belongs to whoever holds the batcher's lock. Internal to this folder.
+// A run of an engine and the pieces in it. Not thread-safe: it belongs to the solver that holds it,
+// or, while it has given way, to the thread that holds the batcher's lock. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -28,48 +28,49 @@ class LiveRun {
     Place place;
     std::string device;
   };
-  // `options` must outlive this.
+  // `options` must outlive the run.
   LiveRun(const BatcherOptions& options, Origin origin, DeviceRuntime::StartedRun started);
 
   const Origin& origin() const { return origin_; }
   bool empty() const { return pieces_.empty(); }
-  // Rows that may still join it; none in a place for brief work.
+  // Rows that may still join it; 0 in a place for brief work.
   int64_t room() const;
   Load load() const;
-  // Predicted MACs until the next row finishes, and until the last one does. A piece that has
-  // outrun its prediction is taken to need an eighth of what it has had.
+  // Predicted MACs until the next row finishes, and until the last one does. A piece that has made
+  // more evaluations than predicted is taken to need an eighth of them once more.
   double work() const;
   double work_to_end() const;
 
-  // The piece's rows take part from the next step on. Where the engine refuses them the others go
-  // on. Precondition: room() is enough, or the run is empty.
+  // Adds the rows of the piece; they take part from their next step on. An error is the engine's
+  // and concerns this piece only: the others go on. Precondition: room() is enough, or the run is
+  // empty.
   absl::Status Admit(Piece piece, Clock::TimePoint now);
 
-  // One evaluation of f, unless nobody waits for any piece. What became of it: Settle.
+  // Makes one evaluation of f, unless no piece is wanted any more. Settle returns the outcome.
   void Evaluate(const Clock& clock, Clock::TimePoint now);
 
   // A piece that has left the run.
   struct Ended {
     Piece piece;
-    absl::StatusOr<BatchResult> rows;  // or why there are none
-    BatchReport report;                // where there are
+    absl::StatusOr<BatchResult> rows;  // an error: why there are none
+    BatchReport report;                // set where there are rows
   };
   struct Settled {
     std::vector<Ended> ended;
     std::vector<Piece> again;  // the run failed while they shared it
   };
-  // Once after each evaluation: takes out what has finished and what nobody waits for any more.
-  // After a failure of the engine nothing stays: what was alone is told so, the others are to be
-  // tried again, each alone, so that one request cannot fail another.
+  // Call it once after each evaluation. Takes out the pieces that have finished or are not wanted
+  // any more. After a failure of the engine no piece stays. One that was alone ends with the error;
+  // the others are returned in `again`, to be tried alone, so that one request cannot fail another.
   Settled Settle(Clock::TimePoint now);
 
-  // The run gave way, and goes on now.
+  // Counts a turn: the run gave way and goes on now.
   void BeginTurn() { ++totals_.turns; }
 
-  // Of one piece's rows.
+  // The rows with the names of engine and device.
   WorkResult ResultOf(BatchResult rows) const;
 
-  // What it has solved since the last call, and how long that took.
+  // The work since the last call, and the time that it took.
   struct Spent {
     double macs = 0, seconds = 0;
   };
@@ -78,7 +79,7 @@ class LiveRun {
   uint64_t served = 0;  // the turn in which it was last chosen
 
  private:
-  // What all evaluations had together; a piece's share is the difference over its stay.
+  // Sums over all evaluations. The figures of a piece are the differences over its stay.
   struct Totals {
     int64_t evaluations = 0;
     int64_t rows = 0, pieces = 0;  // summed over evaluations

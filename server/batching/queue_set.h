@@ -1,5 +1,5 @@
-// What waits, by key: bookkeeping without threads, locks or a clock of its own. The key of a queue
-// is its BatchSpec; rows of one queue may share runs. Internal to this folder.
+// The waiting pieces, in one queue for each BatchSpec; pieces of one queue may share runs. No
+// threads, no locks, no clock: a caller holds the batcher's lock. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hyperserve {
 
-// The work of one key. Live while something waits or is under way.
+// The work of one spec. It exists while a piece of the spec waits or a run of it is under way.
 struct Queue {
   const uint64_t key;
   const BatchSpec spec;
@@ -29,46 +29,47 @@ struct Queue {
   std::set<std::pair<double, uint64_t>> by_evaluations;  // of those; the number beside it
 };
 
-// Seconds that a MAC takes, as runs measure it; 0: nothing is known yet.
+// Seconds a MAC, as measured on runs; 0: nothing was measured yet.
 using Pace = double;
 
 class QueueSet {
  public:
-  // `options` must outlive this.
+  // `options` must outlive the set.
   explicit QueueSet(const BatcherOptions& options) : options_(options) {}
 
-  // Null: no queue of this spec is live.
+  // The queue of this spec; null: there is none.
   Queue* Find(const BatchSpec& spec);
-  // All pieces of the request, behind those that wait.
+  // Adds all pieces of the request behind those that wait. `turn` counts the batcher's decisions.
   void Add(const std::shared_ptr<PendingRequest>& request, uint64_t turn);
-  // A piece that was taken, at its old place.
+  // Puts a piece that was taken back to its old place.
   void PutBack(Queue& queue, Piece piece);
 
-  // Pieces that leave their queue: to be admitted, and those for which nobody waits any more.
+  // Pieces that leave their queue: `pieces` are to be admitted, `dead` are not wanted any more.
   struct Taken {
     std::vector<Piece> pieces, dead;
   };
-  // For a new run: the piece that goes first, and what may share its run. The run is under way from
-  // now on. No pieces: all were dead, there is no run, and the queue is gone where it has no other.
+  // For a new run: the piece that goes first, and the pieces that may share its run. The run counts
+  // as under way from now on. No pieces: all were dead, there is no run, and the queue is gone
+  // unless it has another.
   Taken TakeForStart(Queue& queue, Pick pick, Clock::TimePoint now);
-  // For a run of this load: what may join it and finds room.
+  // For a run of this load: the pieces that may join it and fit into `room` rows.
   Taken TakeForRun(Queue& queue, Pick pick, Joining joining, const Load& load, int64_t room,
                    Clock::TimePoint now);
-  // From all queues what nobody waits for any more.
+  // Takes the pieces that are not wanted any more from all queues.
   std::vector<Piece> TakeDead(Clock::TimePoint now);
 
-  // Of the queues in which something waits, in one order.
+  // The queues in which pieces wait, and their snapshots in the same order.
   struct View {
     std::vector<Queue*> queues;
     std::vector<QueueSnapshot> snapshots;
   };
   View Look(Pace pace);
 
-  // The queue may be gone afterwards.
+  // A run of the queue has ended. The queue may be gone afterwards.
   void RunEnded(Queue& queue);
 
   bool empty() const { return rows_ == 0; }
-  // Without bytes and MACs, which count until the answer.
+  // Without bytes and MACs, which the loop counts until the answer.
   QueueDepth depth() const;
 
  private:

@@ -1,5 +1,5 @@
-// What the batcher holds of one request from admission to its answer, and the pieces that it is cut
-// into. Internal to this folder.
+// A request in the batcher, from admission to its answer, and the pieces that it is cut into.
+// Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,10 @@
 
 namespace hyperserve {
 
+// Thread-safe: several solvers may hold pieces of one request.
 class PendingRequest {
  public:
-  // Cuts into pieces of at most batch_rows_max rows.
+  // Cuts the rows into pieces of at most work.batch_rows_max rows.
   PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival);
 
   const Work& work() const { return work_; }
@@ -25,19 +26,19 @@ class PendingRequest {
   int64_t piece_count() const { return piece_count_; }
   Segment PieceSegment(int64_t piece) const;
 
-  // Why nobody waits for the answer any more: answered already, deadline passed, cancelled; else
-  // OK.
+  // OK while the answer is wanted. Else kDeadlineExceeded, or kCancelled where the client cancelled
+  // or the request was answered already.
   absl::Status Death(Clock::TimePoint now) const;
 
-  // The first call answers; later ones do nothing and return false.
+  // The first call answers the request and returns true; later calls do nothing and return false.
   bool Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times);
 
-  // A run takes one of its pieces.
+  // Notes that a run takes a piece; the first time counts.
   void Begin(Clock::TimePoint now);
-  // Of a request that was admitted and is answered now.
+  // The times of a request that was admitted and is answered now.
   WorkTimes Times(Clock::TimePoint now) const;
 
-  // Takes one piece's rows. The merged result when it was the last missing one.
+  // Adds the rows of one piece. Returns the merged result when no piece is missing, else nullopt.
   std::optional<WorkResult> Accept(int64_t piece, WorkResult part);
 
  private:
@@ -56,14 +57,14 @@ class PendingRequest {
   int64_t waiting_pieces_ = 0;  // touched by QueueSet only
 };
 
-// A part of a request that fits into one run. It holds the request, and so the rows' data.
+// A part of a request that fits into one run. It keeps the request alive, and so the rows' data.
 struct Piece {
   std::shared_ptr<PendingRequest> request;
   int64_t index = 0;
   Segment segment;
   uint64_t came = 0;    // the turn in which it was admitted
   uint64_t number = 0;  // in the order of admission
-  bool alone = false;   // shared a run that failed: it is tried again without company
+  bool alone = false;   // true: it shared a run that failed, and is tried again without company
 };
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// What the batcher is given and what it gives back: plain data.
+// The input and the output of the batcher: plain data.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +14,44 @@
 
 namespace hyperserve {
 
-// One request's work. Rows of equal `spec` may share evaluations of f; everything else is the
-// request's own.
+// The work of one request. Rows of equal `spec` may share evaluations of f; all other fields are
+// the request's own.
 struct Work {
-  BatchSpec spec;
+  BatchSpec spec;  // owns the model and the correction
   Segment segment;
-  std::shared_ptr<const void> keep_alive;  // owns what segment.data points to, and the pinned model
-  Patience patience;  // honoured at admission, at dequeue and between evaluations
-  int64_t bytes = 0;  // of inputs and outputs, counted until the request is answered
-  int64_t macs = 0;   // predicted for all rows, counted likewise
-  // Predictions by which solvers choose what is short; wrong ones cost time, never an answer.
+  std::shared_ptr<const void> keep_alive;  // owns the data that `segment` points to
+  Patience patience;  // checked at admission, at dequeue and between evaluations
+  int64_t bytes = 0;  // of inputs and outputs; counts against the limit until the answer
+  int64_t macs = 0;   // predicted for all rows; counts against the limit until the answer
+  // Predictions by which solvers find short work. Wrong ones cost time, never an answer.
   double evaluations = 1;      // of f, until a row of this request has finished
-  double evaluation_macs = 1;  // of one evaluation on one row, correction and tangents included
-  int64_t batch_rows_max = int64_t{1} << 62;  // of a run of this spec, where the options allow more
-  // What metrics call this work (bounded sets).
+  double evaluation_macs = 1;  // of one evaluation on one row, with correction and tangents
+  int64_t batch_rows_max = int64_t{1} << 62;  // rows of a run; the options may allow fewer
+  // Labels of metrics, from bounded sets.
   std::string model_label, plan_label;
 };
 
-// The rows of one request, and who solved them (the last of its pieces).
+// The solved rows of one request. Where it was cut into pieces, engine and device are those of the
+// piece that finished last.
 struct WorkResult {
   BatchResult rows;
-  std::string engine;
-  std::string engine_reason;
-  std::string device;
+  std::string engine;         // "readable"
+  std::string engine_reason;  // why ChooseEngine chose it
+  std::string device;         // "cpu", "cuda:0"
 };
 
-// Where a request's time went, whatever its answer.
+// The times of a request, also of one that failed.
 struct WorkTimes {
   std::optional<double> queue_seconds;  // from admission to its first run, or to an earlier answer;
-                                        // none: not admitted
-  std::optional<double> solve_seconds;  // from then to the answer; none: no run took it
+                                        // nullopt: not admitted
+  std::optional<double> solve_seconds;  // from its first run to the answer; nullopt: no run took it
 };
 
+// Called exactly once for each Submit, with no lock held. It must not wait.
 using WorkDone = std::function<void(absl::StatusOr<WorkResult>, const WorkTimes&)>;
 
 struct QueueDepth {
-  int64_t requests = 0, rows = 0, queues = 0;  // waiting; queues also where rows are under way
+  int64_t requests = 0, rows = 0, queues = 0;  // waiting; queues also with rows in a run only
   int64_t bytes = 0, macs = 0;                 // of requests that are not answered yet
 };
 
