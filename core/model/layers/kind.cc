@@ -53,7 +53,7 @@ absl::Status CheckDivides(std::string_view name, int64_t divisor, std::string_vi
 
 LayerTensors WeightAndBias(const Shape& weight, bool has_bias) {
   const double fan_in = static_cast<double>(*ElementCount(weight) / weight[0]);
-  const Start start = {.value = 0.0, .spread = 1.0 / std::sqrt(fan_in)};
+  const TensorStart start = {.value = 0.0, .spread = 1.0 / std::sqrt(fan_in)};
   LayerTensors tensors = {{.role = TensorRole::kWeight, .shape = weight, .start = start}};
   if (has_bias) {
     tensors.push_back({.role = TensorRole::kBias, .shape = {weight[0]}, .start = start});

@@ -23,14 +23,14 @@ enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
 // How a tensor's numbers begin before training: uniform within value - spread and value + spread.
-struct Start {
+struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
 
 struct LayerTensor {
   TensorRole role = TensorRole::kWeight;
   Shape shape;
-  Start start;
+  TensorStart start;
 };
 using LayerTensors = std::vector<LayerTensor>;
 
@@ -49,15 +49,15 @@ struct HeightWidth {
 };
 
 // What a field of an entry may say, both ends included.
-struct Range {
+struct IntegerRange {
   int64_t low = 0, high = 0;
 };
 struct RealRange {
   double low = 0, high = 0;
 };
-inline constexpr Range kChannelRange = {1, layer_limits::kChannels};
-inline constexpr Range kKernelRange = {1, layer_limits::kKernel};
-inline constexpr Range kPaddingRange = {0, layer_limits::kKernel};
+inline constexpr IntegerRange kChannelRange = {1, layer_limits::kChannels};
+inline constexpr IntegerRange kKernelRange = {1, layer_limits::kKernel};
+inline constexpr IntegerRange kPaddingRange = {0, layer_limits::kKernel};
 inline constexpr RealRange kSlopeRange = {-layer_limits::kCoefficient, layer_limits::kCoefficient};
 inline constexpr RealRange kSharpnessRange = {1 / layer_limits::kCoefficient,
                                               layer_limits::kCoefficient};
@@ -94,12 +94,24 @@ struct AnyVisitor {
   void operator()(const auto&...) const {}
 };
 
+// What every entry says.
+//   kName          in JSON and in messages
+//   kRows          what it asks of the number of rows
+//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
+//                  initial value is what an absent field means (layer_proto.cc has the overloads)
+template <class Kind>
+concept NamedEntry = requires(AnyVisitor visit) {
+  { Kind::kName } -> std::convertible_to<std::string_view>;
+  { Kind::kRows } -> std::convertible_to<RowRule>;
+  Kind::Fields(visit);
+};
+
 // A kind that maps a row by itself.
 //   Output(input)  shape of a row after it; kInvalidArgument says what it wants
 //   Macs(output)   multiply-accumulates of one row; elementwise work is not counted
 //   Tensors()      what it takes from the weights file, and how that begins in training
 template <class Kind>
-concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
+concept PlainEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
   { kind.Output(shape) } -> std::same_as<absl::StatusOr<Shape>>;
   { kind.Macs(shape) } -> std::same_as<int64_t>;
   { kind.Tensors() } -> std::same_as<LayerTensors>;
@@ -108,7 +120,7 @@ concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
 // A kind that joins a row with what its own `layers` make of it; their tensors and costs are its.
 //   Join(input, inner)  shape of a row after it
 template <class Kind>
-concept NestedEntry = requires(const Kind& kind, const Shape& shape) {
+concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
   { kind.layers } -> std::same_as<const LayerList&>;
   { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
 };
@@ -118,18 +130,5 @@ template <class Kind>
 concept DepthEntry = requires {
   requires Kind::kReadsDepth;
 };
-
-// An entry is whole.
-//   kName          in JSON and in messages
-//   kRows          what it asks of the number of rows
-//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
-//                  initial value is what an absent field means (layer_proto.cc has the overloads)
-template <class Kind>
-concept LayerEntry = requires(AnyVisitor visit) {
-  { Kind::kName } -> std::convertible_to<std::string_view>;
-  { Kind::kRows } -> std::convertible_to<RowRule>;
-  Kind::Fields(visit);
-}
-&&(PlainEntry<Kind> || NestedEntry<Kind>);
 
 }  // namespace hyperserve

@@ -1,7 +1,7 @@
 // The computing half of core/model/layers/norms.h. Inside net.cc only.
 #pragma once
 
-#include <numeric>
+#include <vector>
 
 #include "core/model/net/pushforward.h"
 
