@@ -16,15 +16,23 @@ namespace hyperserve {
 
 struct GoldenCase {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const Hypersolver> correction;
+  std::shared_ptr<const Hypersolver> correction;  // null where there is none
   SafetensorsFile answers;
 };
 
 // $HYPERSERVE_GOLDEN, or this folder as it was when the tests were built.
 std::string GoldenFolder();
 
+// $HYPERSERVE_EXTERNAL, or shared/external beside the project as it was when the tests were built:
+// models that nobody here made, which are not to be copied into the project.
+std::string ExternalFolder();
+
 // "vision_fashion", "cnf_pinwheel", "cnf_rings". kNotFound where the folder lacks it.
 absl::StatusOr<GoldenCase> LoadGoldenCase(const std::string& name);
+
+// "gaussian_to_moons", "eight_gaussians_to_moons" of torchcfm/; without a correction. kNotFound
+// where the folder lacks it.
+absl::StatusOr<GoldenCase> LoadExternalCase(const std::string& name);
 
 // A tensor of the answers that names a plan: "logits_hyper_euler_4".
 struct GoldenAnswer {

@@ -23,7 +23,7 @@ using LayerList = std::vector<Layer>;
 enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
-// The initial numbers of a tensor in training: uniform in [value - spread, value + spread].
+// How a tensor's numbers begin before training: uniform within value - spread and value + spread.
 struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
@@ -50,16 +50,16 @@ struct HeightWidth {
   int64_t height, width;
 };
 
-// Limits of a field, both ends included.
-struct Range {
+// What a field of an entry may say, both ends included.
+struct IntegerRange {
   int64_t low = 0, high = 0;
 };
 struct RealRange {
   double low = 0, high = 0;
 };
-inline constexpr Range kChannelRange = {1, layer_limits::kChannels};
-inline constexpr Range kKernelRange = {1, layer_limits::kKernel};
-inline constexpr Range kPaddingRange = {0, layer_limits::kKernel};
+inline constexpr IntegerRange kChannelRange = {1, layer_limits::kChannels};
+inline constexpr IntegerRange kKernelRange = {1, layer_limits::kKernel};
+inline constexpr IntegerRange kPaddingRange = {0, layer_limits::kKernel};
 inline constexpr RealRange kSlopeRange = {-layer_limits::kCoefficient, layer_limits::kCoefficient};
 inline constexpr RealRange kSharpnessRange = {1 / layer_limits::kCoefficient,
                                               layer_limits::kCoefficient};
@@ -96,12 +96,24 @@ struct AnyVisitor {
   void operator()(const auto&...) const {}
 };
 
-// A kind without inner layers.
-//   Output(input)  the shape of a row after the layer; kInvalidArgument names the shape it wants
-//   Macs(output)   multiply-accumulates of one row, from its output shape; elementwise work is free
-//   Tensors()      the tensors that it takes from the weights file
+// What every entry says.
+//   kName          in JSON and in messages
+//   kRows          what it asks of the number of rows
+//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
+//                  initial value is what an absent field means (layer_proto.cc has the overloads)
 template <class Kind>
-concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
+concept NamedEntry = requires(AnyVisitor visit) {
+  { Kind::kName } -> std::convertible_to<std::string_view>;
+  { Kind::kRows } -> std::convertible_to<RowRule>;
+  Kind::Fields(visit);
+};
+
+// A kind that maps a row by itself.
+//   Output(input)  shape of a row after it; kInvalidArgument says what it wants
+//   Macs(output)   multiply-accumulates of one row; elementwise work is not counted
+//   Tensors()      what it takes from the weights file, and how that begins in training
+template <class Kind>
+concept PlainEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
   { kind.Output(shape) } -> std::same_as<absl::StatusOr<Shape>>;
   { kind.Macs(shape) } -> std::same_as<int64_t>;
   { kind.Tensors() } -> std::same_as<LayerTensors>;
@@ -111,7 +123,7 @@ concept PlainEntry = requires(const Kind& kind, const Shape& shape) {
 // beside those of its inner layers.
 //   Join(input, inner)  the shape of a row after the layer; `inner` is the output of `layers`
 template <class Kind>
-concept NestedEntry = requires(const Kind& kind, const Shape& shape) {
+concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
   { kind.layers } -> std::same_as<const LayerList&>;
   { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
 };
@@ -121,19 +133,5 @@ template <class Kind>
 concept DepthEntry = requires {
   requires Kind::kReadsDepth;
 };
-
-// A complete entry.
-//   kName          its name in JSON and in messages
-//   kRows          its RowRule
-//   Fields(visit)  calls visit(name, member, range...) for each field of its JSON object. The
-//                  member's initial value is the default of the field. layer_proto.cc holds the
-//                  overloads of visit.
-template <class Kind>
-concept LayerEntry = requires(AnyVisitor visit) {
-  { Kind::kName } -> std::convertible_to<std::string_view>;
-  { Kind::kRows } -> std::convertible_to<RowRule>;
-  Kind::Fields(visit);
-}
-&&(PlainEntry<Kind> || NestedEntry<Kind>);
 
 }  // namespace hyperserve

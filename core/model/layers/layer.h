@@ -23,20 +23,35 @@
 
 namespace hyperserve {
 
-// Does not compile with an incomplete entry; the compiler names the missing part.
-template <LayerEntry... Kinds>
+// Refuses an entry that is not whole; the compiler names it and what it lacks.
+template <class Kind>
+struct CheckedKind {
+  static_assert(PlainEntry<Kind>);
+  using Type = Kind;
+};
+template <class Kind>
+requires requires(const Kind& kind) { kind.layers; }
+struct CheckedKind<Kind> {
+  static_assert(NestedEntry<Kind>);
+  using Type = Kind;
+};
+template <class... Kinds>
 struct TableOf {
-  using Kind = std::variant<Kinds...>;
+  using Kind = std::variant<typename CheckedKind<Kinds>::Type...>;
 };
 
-using LayerTable =
-    TableOf<LinearLayer, Conv2dLayer,                                            // dense.h
-            BatchNormLayer, GroupNormLayer, LayerNormLayer,                      // norms.h
-            TanhLayer, SigmoidLayer, SinLayer, ReluLayer, SiluLayer, SeluLayer,  // activations.h
-            SoftplusLayer, EluLayer, LeakyReluLayer, GeluLayer, PreluLayer, AvgPoolLayer,
-            MaxPoolLayer, MeanPoolLayer, FlattenLayer,  // images.h
-            PixelShuffleLayer, PixelUnshuffleLayer, DepthCatLayer, AugmentLayer,
-            ResidualLayer>;  // joins.h
+using LayerTable = TableOf<
+    // dense.h
+    LinearLayer, Conv2dLayer,
+    // norms.h
+    BatchNormLayer, GroupNormLayer, LayerNormLayer,
+    // activations.h
+    TanhLayer, SigmoidLayer, SinLayer, ReluLayer, SiluLayer, SeluLayer, SoftplusLayer, EluLayer,
+    LeakyReluLayer, GeluLayer, PreluLayer,
+    // images.h
+    AvgPoolLayer, MaxPoolLayer, MeanPoolLayer, FlattenLayer, PixelShuffleLayer, PixelUnshuffleLayer,
+    // joins.h
+    DepthCatLayer, AugmentLayer, ResidualLayer>;
 
 struct Layer {
   LayerTable::Kind kind;

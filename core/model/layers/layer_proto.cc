@@ -49,7 +49,7 @@ class FieldReader {
     return Layer{std::move(kind_)};
   }
 
-  void operator()(const char* name, int64_t Kind::*member, Range range,
+  void operator()(const char* name, int64_t Kind::*member, IntegerRange range,
                   int64_t Kind::*absent = nullptr) {
     int64_t& value = kind_.*member;
     if (absent != nullptr) value = kind_.*absent;
@@ -81,7 +81,7 @@ class FieldReader {
     }
   }
 
-  void operator()(const char* name, Shape Kind::*member, Range range) {
+  void operator()(const char* name, Shape Kind::*member, IntegerRange range) {
     kind_.*member = List(name);
     const Shape& shape = kind_.*member;
     Keep(CheckRange(Path(name) + ": dimensions", static_cast<int64_t>(shape.size()), 1,
@@ -89,8 +89,9 @@ class FieldReader {
     for (const int64_t size : shape) Keep(CheckRange(Path(name), size, range.low, range.high));
   }
 
-  // One number for both sizes in field `name`, or a list of two in field `list_name`.
-  void operator()(const char* name, const char* list_name, HeightWidth Kind::*member, Range range) {
+  // A number for both sizes, or a list of the two.
+  void operator()(const char* name, const char* list_name, HeightWidth Kind::*member,
+                  IntegerRange range) {
     const int64_t both = reflection_.GetInt32(proto_, Find(proto_, name));
     const Shape list = List(list_name);
     if (list.empty()) {
@@ -193,7 +194,7 @@ class FieldWriter {
  public:
   FieldWriter(const Kind& kind, Message& proto) : kind_(kind), proto_(proto) {}
 
-  void operator()(const char* name, int64_t Kind::*member, Range,
+  void operator()(const char* name, int64_t Kind::*member, IntegerRange,
                   int64_t Kind::*absent = nullptr) const {
     const int64_t usual = absent == nullptr ? Kind{}.*member : kind_.*absent;
     if (Wanted(name, kind_.*member != usual)) Set(name, kind_.*member);
@@ -213,10 +214,11 @@ class FieldWriter {
     reflection_.SetString(&proto_, Find(proto_, name),
                           std::string(names[static_cast<size_t>(kind_.*member)]));
   }
-  void operator()(const char* name, Shape Kind::*member, Range) const {
+  void operator()(const char* name, Shape Kind::*member, IntegerRange) const {
     for (const int64_t size : kind_.*member) Add(name, size);
   }
-  void operator()(const char* name, const char* list_name, HeightWidth Kind::*member, Range) const {
+  void operator()(const char* name, const char* list_name, HeightWidth Kind::*member,
+                  IntegerRange) const {
     const HeightWidth size = kind_.*member;
     if (size.height == size.width) return Set(name, size.height);
     Add(list_name, size.height);

@@ -1,7 +1,7 @@
 // Computes the layers of core/model/layers/norms.h. Private to net.cc.
 #pragma once
 
-#include <numeric>
+#include <vector>
 
 #include "core/model/layers/norms.h"
 #include "core/model/net/bound_layer.h"

@@ -25,6 +25,37 @@ namespace {
 
 using testing::HasSubstr;
 
+// The compiler refuses half an entry, whichever half.
+struct Whole : Elementwise<RowRule::kAny> {
+  static constexpr std::string_view kName = "whole";
+  static void Fields(auto&) {}
+};
+static_assert(PlainEntry<Whole>);
+struct WithoutName : Whole {
+  void kName();
+};
+struct WithoutRows : Whole {
+  void kRows();
+};
+struct WithoutFields : Whole {
+  void Fields();
+};
+struct WithoutShape : Whole {
+  void Output();
+};
+struct WithoutMacs : Whole {
+  void Macs();
+};
+struct WithoutTensors : Whole {
+  void Tensors();
+};
+static_assert(!PlainEntry<WithoutName> && !PlainEntry<WithoutRows> && !PlainEntry<WithoutFields>);
+static_assert(!PlainEntry<WithoutShape> && !PlainEntry<WithoutMacs> && !PlainEntry<WithoutTensors>);
+struct WithoutJoin : Whole {
+  LayerList layers;
+};
+static_assert(NestedEntry<ResidualLayer> && !NestedEntry<WithoutJoin>);
+
 // Calls visit(Kind{}) for each kind of the table.
 void ForEachKind(const auto& visit) {
   [&]<class... Kinds>(const std::variant<Kinds...>*) {
