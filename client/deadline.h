@@ -1,11 +1,11 @@
-// When a call must have ended.
+// The deadline of a call.
 #pragma once
 
 #include <chrono>
 
 namespace hyperserve {
 
-// Retries and waiting included. There is no call without one.
+// The time at which a call must have ended, retries and waiting included. Every call has one.
 struct Deadline {
   std::chrono::system_clock::time_point at;
 

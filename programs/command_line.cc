@@ -12,8 +12,8 @@ namespace {
 
 bool parsing = false;
 
-// Abseil ends the process with 1 where a flag is wrong; scripts are promised 2, as of any program
-// that was called wrongly.
+// Abseil ends the process with 1 where a flag is wrong. We promise scripts the exit code 2 for
+// wrong usage.
 void TurnIntoUsageExit(int status, void*) {
   if (parsing && status != 0) _exit(kUsageExitCode);
 }

@@ -1,4 +1,4 @@
-// A program's command line, by Abseil's flags.
+// The command line of the daemon and the trainer, by Abseil's flags.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace hyperserve {
 
-constexpr int kUsageExitCode = 2;  // of a program that was called wrongly
+constexpr int kUsageExitCode = 2;  // the exit code of wrong usage
 
-// Reads flags and flag files, and gives the words that are none, the program's name first. Ends the
-// process where the line says so: with 0 after --version, with kUsageExitCode and Abseil's words
-// on stderr where a flag or a value is wrong. Once in a process, before it has threads.
+// Sets the flags that the line and its flag files name, and returns the other words, the program's
+// name first. Ends the process with 0 after --version, and with kUsageExitCode and Abseil's message
+// on stderr where a flag or a value is wrong. Called once, by main, before the process has threads.
 std::vector<char*> ParseFlags(const std::string& program, int argc, char** argv);
 
 }  // namespace hyperserve

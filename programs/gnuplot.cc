@@ -15,7 +15,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int kNotFound = 127;  // what a shell answers for a program that it cannot find
+constexpr int kNotFound = 127;  // a shell's exit code for a program that it cannot find
 
 }  // namespace
 
@@ -23,19 +23,19 @@ std::string GnuplotQuoted(std::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(Absl(text), {{"'", "''"}}), "'");
 }
 
-// By way of gnuplot's standard output: told to write where it cannot, or where there is no room,
-// gnuplot says nothing and exits with 0.
+// Reads the picture from a pipe and lets gnuplot write no file: where gnuplot cannot write an
+// output file, or the disk is full, it reports nothing and exits with 0.
 absl::StatusOr<std::string> RunGnuplot(const std::string& script) {
   int ends[2];
   if (pipe(ends) != 0) return absl::ErrnoToStatus(errno, "gnuplot: no pipe");
-  const auto pipe_default = std::signal(SIGPIPE, SIG_IGN);  // one that ends early says so by code
+  const auto pipe_default = std::signal(SIGPIPE, SIG_IGN);  // an early end shows in the exit code
   FILE* gnuplot = popen(absl::StrCat("exec gnuplot >/dev/fd/", ends[1]).c_str(), "w");
   close(ends[1]);
   std::string printed;
   int status = -1;
   if (gnuplot != nullptr) {
     std::fwrite(script.data(), 1, script.size(), gnuplot);
-    std::fputs("\nexit\n", gnuplot);  // before the end of its input, which comes after its output
+    std::fputs("\nexit\n", gnuplot);  // its input stays open until its output has been read
     std::fflush(gnuplot);
     std::array<char, 1 << 16> part;
     for (ssize_t got = 0; (got = read(ends[0], part.data(), part.size())) > 0;) {

@@ -1,4 +1,4 @@
-// Pictures, drawn by the program gnuplot.
+// Pictures drawn by the program gnuplot, which this process runs as a child.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace hyperserve {
 
-// `text` as a string of gnuplot's language, in its quotes.
+// Quotes `text` as a string of gnuplot's language.
 std::string GnuplotQuoted(std::string_view text);
 
-// The bytes of the picture that gnuplot draws by `script`, which must set a terminal, no output
-// file, and hold its own data. kFailedPrecondition where gnuplot is not installed; kInternal, with
-// gnuplot's own words on stderr, where it fails or draws nothing. Not thread-safe: SIGPIPE is
-// ignored meanwhile.
+// Runs `script` and returns the bytes of the picture. The script must set a terminal, must not set
+// an output file, and must contain its data. Blocks until gnuplot has ended. kFailedPrecondition
+// where gnuplot is not installed; kInternal where it fails or draws nothing, with its own message
+// on stderr. Not thread-safe: SIGPIPE is ignored in the whole process during the call.
 absl::StatusOr<std::string> RunGnuplot(const std::string& script);
 
 }  // namespace hyperserve

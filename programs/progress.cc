@@ -41,7 +41,7 @@ void Progress::Advance(int64_t more, const std::function<std::string()>& figures
   done_ += more;
   const Clock::time_point now = Clock::now();
   const Clock::duration interval = terminal_ ? Clock::duration(kTerminalInterval) : kLineInterval;
-  const bool last = shown_ && done_ == total_;  // lines that have begun end with the last count
+  const bool last = shown_ && done_ == total_;  // if any line was shown, the last count is, too
   if (now - shown_at_ < interval && !last) return;
   shown_at_ = now;
   shown_ = true;

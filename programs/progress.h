@@ -1,5 +1,5 @@
-// How far long work has come, on standard error: one line that changes on a terminal, plain lines
-// now and then elsewhere, nothing at all for work that is done at once.
+// The progress of long work, on standard error. A terminal shows one line that changes every 0.2 s;
+// elsewhere a plain line appears every 10 s. Short work shows nothing.
 #pragma once
 
 #include <chrono>
@@ -10,20 +10,21 @@
 
 namespace hyperserve {
 
-// "42 s", "3 min 05 s".
+// Rounded to seconds: "42 s", "3 min 05 s". Pure.
 std::string DurationText(double seconds);
 
-// Thread-safe.
+// Advance may be called from any thread.
 class Progress {
  public:
-  // `what` and `unit` stand around the counts: "classify: 128/1000 rows  2 s left". `total` 0: it
-  // is not known.
+  // `what` and `unit` stand around the counts: "classify: 128/1000 rows  2 s left". A `total` of 0
+  // means unknown.
   Progress(std::string what, int64_t total, std::string unit);
-  // Clears the changing line.
+  // Clears the line on a terminal.
   ~Progress();
 
-  // So many more are done. `figures`, if given, are shown beside the counts, and asked for only
-  // when a line is due: reading a loss from a GPU waits for it.
+  // Adds `more` finished units and prints a line if one is due. Only then calls `figures`, if it is
+  // set, under a lock, and prints its text after the counts. So an expensive text, such as a loss
+  // that must be read from a GPU, costs little.
   void Advance(int64_t more, const std::function<std::string()>& figures = nullptr);
 
  private:

@@ -1,4 +1,4 @@
-// The three streams that every program has, or believes to have.
+// The three standard streams of a process, one of which its parent may have closed.
 #pragma once
 
 #include <fcntl.h>
@@ -6,12 +6,13 @@
 
 namespace hyperserve {
 
-// To be called before anything is opened. A standard stream that is closed stays so: its number
-// would be that of the next file or socket, and what is printed would go into it.
+// Occupies the file descriptors of closed standard streams with /dev/null. Otherwise the next file
+// or socket would get such a descriptor, and printed text would go into it. Called by main before
+// anything is opened. Never fails.
 inline void HoldStandardStreams() {
   int fd = 0;
   do {
-    fd = open("/dev/null", O_RDONLY);  // the lowest number that is free; writing to it fails
+    fd = open("/dev/null", O_RDONLY);  // takes the lowest free descriptor; writing to it fails
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) close(fd);
 }

@@ -1,18 +1,19 @@
-// How a program that works for long is asked to stop: by Ctrl-C (SIGINT) or SIGTERM.
+// Requests to stop a long-running program: Ctrl-C (SIGINT) or SIGTERM.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace hyperserve {
 
-// From now on the first of these signals is a request; the second ends the process at once. Once in
-// a process, by main.
+// From now on the first signal of each kind is a request to stop, and the second ends the process
+// at once. Called once, by main.
 void StopOnSignals();
 
-// Asked by long loops between two pieces of work, which write nothing once it is true. Any thread.
+// True after a request to stop. Long loops call it between two pieces of work; once it is true they
+// end and write nothing. Any thread.
 bool StopRequested();
 
-// kCancelled, in the words of whoever was asked to stop.
+// kCancelled: the status of a program that stopped on request.
 absl::Status Stopped();
 
 }  // namespace hyperserve

@@ -1,4 +1,5 @@
-// What this build is. The commit is written by CMake at every build.
+// Version and commit of this build. CMake writes the source of this header at every build
+// (cmake/WriteCommit.cmake).
 #pragma once
 
 #include <string>
@@ -7,9 +8,10 @@
 namespace hyperserve {
 
 extern const char kVersion[];  // "0.1.0"
-extern const char kCommit[];   // "1a2b3c4d5e6f", with "-dirty" where files differ; "unknown"
+// "1a2b3c4d5e6f"; with "-dirty" where tracked files differ from the commit; "unknown" without git.
+extern const char kCommit[];
 
-// One line, as `program --version` prints it.
+// The line of `program --version`: "program 0.1.0 (commit 1a2b3c4d5e6f)" and a line break.
 std::string VersionText(std::string_view program);
 
 }  // namespace hyperserve

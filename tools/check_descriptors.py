@@ -1,7 +1,7 @@
-"""The wire only grows: compares proto/ with the committed descriptor set.
+"""Checks that the wire only grows: compares proto/ with the committed descriptor set.
 
-Removed, renamed, retyped and renumbered parts are refused; parts that were added are written to the set by --update
-(`make descriptors`). A field whose message had no fields may take a message of its own: nothing that was said is lost."""
+Refuses parts that were removed, renamed, retyped or renumbered. --update (`make descriptors`) adds new parts to the set. A
+field may change its type from a message without fields to another message, since no old data is lost."""
 
 import pathlib
 import subprocess
@@ -27,7 +27,7 @@ def build(tree):
 
 
 def parts(encoded):
-    """All that a peer may depend on: {where: what}. Fields and values are keyed by number, methods by name."""
+    """Everything that a peer may depend on: {where: what}. Fields and values are keyed by number, methods by name."""
     found = {}
     for file in descriptor_pb2.FileDescriptorSet.FromString(encoded).file:
         for message in file.message_type:
@@ -60,7 +60,7 @@ def add_enum(found, name, enum):
 
 
 def grew_from_empty(old, was, now):
-    """Is the field the same but for a message type, which had no fields?"""
+    """True if only the message type of the field has changed, and the old message had no fields."""
     was, now = was.split(" "), now.split(" ")
     if "TYPE_MESSAGE" not in was or was[:2] + was[3:] != now[:2] + now[3:]:
         return False

@@ -1,4 +1,5 @@
-"""Who may include whom, who may know LibTorch; no cycles of modules; nothing through somebody else's header."""
+"""Checks who may include whom and who may know LibTorch, that modules have no cycles, and that each file includes the
+header of every name of ours that it uses."""
 
 import re
 
@@ -12,7 +13,7 @@ TRAINING = ["training/data", "training/fit", "training/measure"]
 SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
 
-# Folder: what its files may include of ours, beside their own folder. The longest matching row counts.
+# Folder: the folders of ours that its files may include beside their own. The longest matching row counts.
 MAY_INCLUDE = {
     "core/base": [],
     "core/plan": ["core/base"],
@@ -24,7 +25,7 @@ MAY_INCLUDE = {
                        "core/model/repository"],
     "core/model/repository": ["core/base", "core/plan", "core/io", "core/model/spec"],
     "core/kernels": ["core/ode", "core/plan"],
-    # Arrays (core/io/tensor.h) are the plain data that cross the engine's contract, and so batching's and rpc's.
+    # Arrays (core/io/tensor.h) are plain data in the contracts of engine, batching and rpc.
     "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine/readable"],
     "core/engine/readable": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine"],
     "server/clock": [],
@@ -47,19 +48,19 @@ MAY_INCLUDE = {
     "deploy": [],
     "proto": [],
 }
-# Generated protos in the parsers only, not in the nets.
+# Generated protos: parsers only, not nets.
 PROTO_TOO = re.compile(r"core/model/(layers|spec|repository)/\w*\.(cc|h)")
 
 OURS = re.compile(r'^\s*#\s*include\s*"((?:core|programs|server|client|training|bench|tests|hyperserve)/[^"]+)"', re.M)
 ANY = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 TORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 
-# Folders from whose files no LibTorch header may be reached, directly or through headers of ours.
+# Folders that must not reach a header of LibTorch, neither directly nor through headers of ours.
 WITHOUT_TORCH = ("core/base/", "core/plan/", "core/io/", "core/ode/", "core/model/layers/", "core/model/spec/",
                  "core/kernels/", "programs/", "server/", "client/")
-# CUDA code is raw pointers and plain data: no Abseil either.
+# CUDA code works on raw pointers and plain data, without Abseil.
 WITHOUT_ABSEIL = ("core/kernels/",)
-# Every protocol asks the same way: no wire below its edge.
+# Calls serve every protocol, so they must not reach the wire.
 WITHOUT_WIRE = ("server/calls/",)
 WIRE = re.compile(r"(grpc|grpcpp|google/protobuf|hyperserve/v1)/")
 
@@ -81,7 +82,7 @@ def may_include(file, header):
 
 
 def reached(file, includes, seen):
-    """All headers that `file` includes, ours followed."""
+    """All headers that `file` includes, directly or through headers of ours."""
     for header in includes.get(file, []):
         if header not in seen:
             seen.add(header)
@@ -115,7 +116,7 @@ def stem(file):
 
 
 def check_cycles(texts):
-    """A module is a header and the source of its stem; it has an arrow to each module whose header one of them includes."""
+    """A module is a header and the source of the same stem. It depends on the modules of the headers that they include."""
     arrows = {}
     for file, text in texts.items():
         others = {stem(header) for header in OURS.findall(text)} - {stem(file)}
@@ -137,7 +138,7 @@ def check_cycles(texts):
 
 
 def homes_of_names(tree, texts):
-    """Name: the headers that declare it."""
+    """{name: the headers that declare it}."""
     homes = {}
     for header, text in texts.items():
         if header.endswith((".h", ".cuh")):
@@ -152,8 +153,10 @@ def homes_of_names(tree, texts):
 
 
 def missing_includes(tree, texts):
-    """(file, headers of which one would do, names) where a name comes in through somebody else's header. A source may
-    rely on its own header. Those that the table allows, where it allows any."""
+    """Yields (file, headers, names) where a file uses names of ours and includes no header that declares them.
+
+    Any one of the headers would do; they are those that the table allows, if it allows any. A source may rely on its
+    own header."""
     homes = homes_of_names(tree, texts)
     for file, text in texts.items():
         own = texts.get(stem(file) + ".h", "") if not file.endswith(".h") else ""
@@ -180,7 +183,7 @@ def check(tree):
 
 
 def mend(tree):
-    """adds the includes that are missing, where only one would do and is allowed; `make format` sorts them"""
+    """adds missing includes where exactly one header would do and is allowed; `make format` sorts them"""
     texts = {f: tree.text(f) for f in tree.cpp()}
     for file, headers, _ in missing_includes(tree, texts):
         if len(headers) == 1 and may_include(file, headers[0]):

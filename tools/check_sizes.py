@@ -1,4 +1,4 @@
-"""Files, functions and folders fit one glance, and every folder says what it is."""
+"""Checks the limits on files, functions and folders, and that every folder has a short README."""
 
 import collections
 import re
@@ -13,7 +13,7 @@ ROOT_README_LINES = 120
 
 
 def functions(text):
-    """(first line, number of lines, head) of each function body at namespace or class level."""
+    """Yields (first line, number of lines, head) for each function at namespace or class level."""
     code = source_tree.code(text)
     depth = inside = 0  # inside: the depth at which the current function opened
     head_start = 0
@@ -36,7 +36,7 @@ def functions(text):
 
 
 def is_function(opening):
-    """Does this text before a brace open a function? It has parameters and is no type, namespace or initialiser."""
+    """True if this text before a brace opens a function: it has parameters and is no type, namespace or initialiser."""
     text = re.sub(r"\b(public|private|protected)\s*:", "", opening).strip()
     if "(" not in text or re.match(r"(namespace|extern|enum|union)\b", text):
         return False

@@ -1,7 +1,7 @@
-"""Which names of ours a C++ file declares and which it uses, as far as can be told without a compiler.
+"""The names of ours that a C++ file declares and uses, found by patterns instead of a compiler.
 
-Types, functions, constants, flags and macros, as this project spells them. Accessors and variables, which begin with a
-small letter, are not looked at: no variable is taken for something of a header."""
+Names are types, functions, constants, flags and macros in this project's spelling. Accessors and variables begin with a
+small letter and are ignored, so no variable is taken for a name from a header."""
 
 import re
 
@@ -29,7 +29,7 @@ PACKAGE = re.compile(r"^package\s+hyperserve\.(\w+);", re.M)
 
 
 def at_namespace_level(code):
-    """The code with what stands in the braces of classes, functions and initialisers taken out."""
+    """The code without the contents of classes, functions and initialisers."""
     kept, start, depth = [], 0, 0  # depth: of braces within one that opens no namespace
     for brace in re.finditer(r"[{}]", code):
         before = code[start:brace.start()]
@@ -57,7 +57,7 @@ def flags(code):
 
 
 def declared_by_header(text):
-    """What a file gets by including it."""
+    """The names that a file gets by including this text."""
     code = source_tree.code(text)
     outside = at_namespace_level(code)
     names = types(outside, "{") | flags(code) | set(MACRO.findall(text))
@@ -67,7 +67,7 @@ def declared_by_header(text):
 
 
 def declared_within(text):
-    """What means something of its own in this file: members, locals and parameters of templates, too."""
+    """The names that this file declares, with members, locals and template parameters."""
     code = source_tree.code(text)
     names = types(code, "{") | flags(code)
     for pattern in OTHERS:
@@ -78,12 +78,12 @@ def declared_within(text):
 
 
 def announced(text):
-    """What is declared without its body: enough for this file, not for one that includes it."""
+    """Types that are declared without a body. That suffices for this file, but not for one that includes it."""
     return types(source_tree.code(text), ";")
 
 
 def used(text):
-    """What may come from a header of ours; names of another namespace with it, as in v1::Plan."""
+    """The names that may come from a header of ours. Names of other namespaces have a prefix: v1::Plan."""
     code = TEST_NAMES.sub("", source_tree.code(text))
     names = set()
     for use in USE.finditer(code):

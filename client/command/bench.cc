@@ -39,7 +39,7 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPauseAfterFailure{50};
 
-// One request, as it was seen from here.
+// One request, as the client saw it.
 struct Sent {
   double start = 0;    // seconds since 1970
   double seconds = 0;  // until its reply
@@ -48,7 +48,8 @@ struct Sent {
   int64_t rows_failed = 0;
 };
 
-// What every request asks: rows of the input in turn, or samples whose row numbers go on.
+// The content of the requests: the rows of the input in turn, or samples with ascending row
+// numbers.
 struct Load {
   v1::GetModelReply model;
   Plan plan;
@@ -111,13 +112,13 @@ Sent Measure(Client& client, const Load& load, int64_t number) {
   return sent;
 }
 
-// The closed loop: each thread has a client of its own and always one request under way.
+// A closed loop: each thread has a client of its own and always one request under way.
 std::vector<Sent> RunLoop(const Load& load) {
   const int concurrency = absl::GetFlag(FLAGS_concurrency);
   const int64_t count = absl::GetFlag(FLAGS_count);
   const auto end = Steady::now() + absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_duration));
   ClientOptions options = ClientOptionsFromFlags();
-  options.retry = {.attempts_max = 1};  // what fails is counted, not hidden
+  options.retry = {.attempts_max = 1};  // failures are counted, not hidden by retries
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   std::vector<Sent> all;
@@ -132,7 +133,7 @@ std::vector<Sent> RunLoop(const Load& load) {
         if (count > 0 && number >= count) break;
         mine.push_back(Measure(client, load, number));
         progress.Advance(1);
-        // A daemon that is full or gone is not to be asked without a pause.
+        // Pause before the next call to a daemon that is full or gone.
         if (!mine.back().status.ok()) {
           std::this_thread::sleep_until(std::min(end, Steady::now() + kPauseAfterFailure));
         }
@@ -163,7 +164,7 @@ struct Report {
   int64_t ok = 0, failed = 0, rows_failed = 0, rows = 0;
   std::map<std::string, int64_t> codes;
   std::set<int64_t> generations;
-  std::vector<double> latencies;  // of requests that were answered OK
+  std::vector<double> latencies;  // of requests with status OK
   absl::Status first_failure;
 };
 

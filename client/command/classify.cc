@@ -33,7 +33,7 @@ struct Classified {
   HostTensor top_labels, top_probabilities, probabilities, logits;
 };
 
-// One tensor of all replies, put together; empty where it was not asked for.
+// Joins one tensor of all replies; empty where it was not asked for.
 template <class Get>
 absl::StatusOr<HostTensor> Gather(const std::vector<v1::ClassifyReply>& replies, Get get) {
   std::vector<HostTensor> parts;
@@ -115,14 +115,14 @@ std::string PrintJson(const Classified& all, const std::optional<double>& accura
   return json.Take() + "\n";
 }
 
-// "p_0", "p_1" ...: a column a value of one row.
+// Column names "p_0", "p_1", ..., one for each value of a row.
 void AppendNames(const char* name, const HostTensor& tensor, std::vector<std::string>& names) {
   if (tensor.bytes.empty()) return;
   const int64_t columns = tensor.elements() / tensor.shape[0];
   for (int64_t i = 0; i < columns; ++i) names.push_back(absl::StrCat(name, "_", i));
 }
 
-// One cell a value of row `row`.
+// Appends one cell for each value of row `row`.
 void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>& cells) {
   if (tensor.bytes.empty()) return;
   const int64_t columns = tensor.elements() / tensor.shape[0];

@@ -29,22 +29,22 @@
 namespace hyperserve {
 namespace {
 
-// What one plan made of all rows.
+// The results of one plan for all rows.
 struct PlanRun {
   HostTensor state;             // z(s1), [rows, ...]
   std::vector<int64_t> labels;  // classifiers
   SolveLedger ledger;
 };
 
-// One reply's share of it.
+// The results in one reply.
 struct Part {
   HostTensor state;
   std::vector<int64_t> labels;
   v1::SolveInfo info;
 };
 
-// Where the rows come from. Classifiers are asked for labels and z(s1) by Classify; flows are
-// sampled, the same noise for every plan, or, given points, solved in the field's own direction.
+// The source of the rows. Classify returns labels and z(s1) of a classifier. A flow is sampled,
+// from the same noise for every plan; given points, it is solved in the direction of its field.
 struct Problem {
   v1::GetModelReply model;
   std::optional<HostTensor> rows;
@@ -122,7 +122,7 @@ struct Comparison {
   double agreement = std::numeric_limits<double>::quiet_NaN();  // classifiers
 };
 
-// |dz| / |z| of each row, z of the reference; rows that failed in either are left out.
+// |dz| / |z| of each row, with z from the reference. Rows that failed in either are left out.
 Comparison Compare(const PlanRun& run, const PlanRun& reference) {
   const int64_t rows = run.ledger.rows();
   const int64_t columns = rows == 0 ? 0 : run.state.elements() / rows;
@@ -187,7 +187,7 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
   return problem;
 }
 
-// The lines of the answer, as a table or as JSON.
+// Prints the results, as a table or as JSON.
 class Report {
  public:
   explicit Report(OutputFormat format)

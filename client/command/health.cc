@@ -35,7 +35,7 @@ absl::StatusOr<int64_t> RunHealth(const Arguments& arguments) {
         client.WatchHealth(service, DeadlineFromFlags(),
                            [&](HealthState state) { return Print(service, state, format); });
     if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
-    return 0;  // --timeout is how long it was asked to watch
+    return 0;  // --timeout is the time to watch
   }
   HS_ASSIGN_OR_RETURN(const HealthState state, client.CheckHealth(service, DeadlineFromFlags()));
   Print(service, state, format);

@@ -24,7 +24,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kFileBytesMax = 64 << 20;  // what the daemon receives in one message
+constexpr int64_t kFileBytesMax = 64 << 20;  // the daemon's limit for one message
 
 // Every file of the folder.
 absl::StatusOr<v1::PublishHypersolverRequest> ReadGenerationFolder(const std::string& folder) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> MethodOf(const v1::PublishHypersolverRequest& reques
     if (file.name() != "hypersolver.json") continue;
     v1::HypersolverSpec spec;
     google::protobuf::util::JsonParseOptions options;
-    options.ignore_unknown_fields = true;  // the daemon judges the file; here only a name is read
+    options.ignore_unknown_fields = true;  // the daemon checks the file; only `method` is read here
     const auto parsed = google::protobuf::util::JsonStringToMessage(file.content(), &spec, options);
     if (parsed.ok() && !spec.method().empty()) return spec.method();
     return FileError(absl::InvalidArgumentError("hypersolver.json names no method: give --method"));

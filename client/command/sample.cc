@@ -28,7 +28,7 @@
 namespace hyperserve {
 namespace {
 
-// Up to here one reply holds all; more rows come as a stream.
+// The most rows that are asked for in one reply; more come as a stream.
 constexpr int64_t kUnaryRowsMax = 4096;
 
 struct Samples {
@@ -49,7 +49,7 @@ absl::StatusOr<Samples> Draw(Client& client, v1::SampleRequest request) {
   return samples;
 }
 
-// Appends a chunk's list, which may hold one value for all its rows.
+// Appends a list of a chunk, which may hold one value for all rows of the chunk.
 template <class List>
 void Expand(const List& list, int64_t rows, List& to) {
   for (int64_t row = 0; row < rows; ++row) {

@@ -32,7 +32,7 @@ struct Solved {
   SolveLedger ledger;
 };
 
-// What the flags say of the problem; rows and options are still missing.
+// The request as the flags describe it, without rows and options.
 absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
   v1::SolveRequest request;
   HS_ASSIGN_OR_RETURN(const auto span, ParseNumbers("span", absl::GetFlag(FLAGS_span)));

@@ -33,7 +33,8 @@ bool Takes(const Command& command, std::string_view flag) {
   return std::ranges::count(FlagsOf(command), flag) > 0;
 }
 
-// The flag that `name` sets for this command, with `no` taken off a negated bool; null: none.
+// The flag that `name` sets for this command; null: none. `negated`: `name` is "no" and a bool
+// flag.
 absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, bool& negated) {
   negated = false;
   if (Takes(command, name)) return absl::FindCommandLineFlag(Absl(name));
@@ -47,7 +48,7 @@ absl::CommandLineFlag* FindFlag(const Command& command, std::string_view name, b
   return nullptr;
 }
 
-// What a value of the flag must be.
+// The values that a flag takes, in words.
 std::string_view KindOf(const absl::CommandLineFlag& flag) {
   if (flag.IsOfType<absl::Duration>()) return "a time with its unit, as in 500ms, 2s, 5m";
   if (flag.IsOfType<bool>()) return "true or false";
@@ -186,7 +187,7 @@ int RunProgram(std::span<const Command> commands, std::span<const std::string> w
   const int exit_code = RunWords(commands, words);
   const int error = OutputError();
   if (error == 0) return exit_code;
-  if (error != EPIPE) {  // a reader that has enough need not be told
+  if (error != EPIPE) {  // the reader has closed the pipe on purpose
     std::fprintf(stderr, "stdout could not be written: %s\n",
                  std::generic_category().message(error).c_str());
   }

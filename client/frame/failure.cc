@@ -10,7 +10,7 @@ namespace hyperserve {
 namespace {
 
 constexpr char kUsagePayload[] = "hyperserve/usage";
-constexpr char kWayOutPayload[] = "hyperserve/way_out";  // in place of what the code suggests
+constexpr char kWayOutPayload[] = "hyperserve/way_out";  // replaces the advice for the code
 
 std::string_view WhatToDo(absl::StatusCode code) {
   switch (code) {

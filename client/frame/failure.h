@@ -1,4 +1,4 @@
-// Failures as the person at the command line is told of them: what happened, and what to do.
+// Failures for the user at the command line: what happened, and what to do. Pure.
 #pragma once
 
 #include <string>
@@ -8,18 +8,17 @@
 
 namespace hyperserve {
 
-// A mistake on the command line, to be told with a pointer to the help.
+// A mistake on the command line, kInvalidArgument. RunProgram adds a pointer to the help.
 absl::Status UsageError(std::string_view message);
 bool IsUsageError(const absl::Status& status);
 
-// A failure to be told with a way out of its own, in place of what its code suggests. OK stays OK.
+// Sets the advice that ExplainFailure prints in place of the one for the code. OK stays OK.
 absl::Status WithWayOut(absl::Status status, std::string_view way_out);
 
-// A failure that lies in a file of the caller's, to be told with a pointer to it, not to the
-// daemon.
+// A failure caused by a file of the user; the advice is to correct it or to name another.
 absl::Status FileError(absl::Status status);
 
-// "NOT_FOUND: no model 'x' ...\nwhat to do: ...".
+// "NOT_FOUND: no model 'x' ...\nwhat to do: ...\n". Precondition: the status is not OK.
 std::string ExplainFailure(const absl::Status& status);
 
 }  // namespace hyperserve

@@ -57,8 +57,8 @@ ABSL_FLAG(std::string, json_lines, "",
 namespace hyperserve {
 namespace {
 
-// No call and no measurement of ours takes longer, and clocks that count nanoseconds do not
-// overflow.
+// No call and no measurement takes longer than kTimeMax, and a clock that counts nanoseconds does
+// not overflow.
 constexpr absl::Duration kTimeMin = absl::Milliseconds(1);
 constexpr absl::Duration kTimeMax = absl::Hours(24);
 

@@ -1,5 +1,6 @@
-// Every option of hyperserve-client, defined once in flags.cc. Which command takes which stands in
-// the table of commands (main.cc).
+// Every option of hyperserve-client; flags.cc defines them with their defaults and help. The table
+// of commands (command/main.cc) says which command takes which. ParseArguments sets them, before
+// the process has threads.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,7 @@ ABSL_DECLARE_FLAG(std::string, json_lines);
 
 namespace hyperserve {
 
-// A usage error that names the option, its value and its limits, for the first one out of bounds.
+// A usage error names the first option that breaks its limits, its value and the limits.
 absl::Status CheckFlags();
 
 }  // namespace hyperserve

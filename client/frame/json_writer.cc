@@ -102,7 +102,7 @@ void JsonWriter::TensorLevel(const HostTensor& tensor, size_t dimension, size_t&
     case Dtype::kU8:
       Value(tensor.as<uint8_t>()[at]);
       return;
-    case Dtype::kF16:  // no reply holds it: states and outputs are F32 or F64
+    case Dtype::kF16:  // no reply holds F16
       Raw("null");
       return;
   }

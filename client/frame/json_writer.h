@@ -1,5 +1,6 @@
-// JSON text, written in order. Numbers are the shortest text that reads back the same; what JSON
-// cannot hold (NaN, infinities) becomes null.
+// Writes JSON text in order. Numbers are the shortest text that reads back the same. NaN and
+// infinities, which JSON lacks, become null. Nothing fails. The caller must nest calls correctly:
+// Key before each value of an object, and an End for each Begin.
 #pragma once
 
 #include <concepts>
@@ -31,7 +32,7 @@ class JsonWriter {
   JsonWriter& Value(Integer number) {
     return Raw(std::to_string(number));
   }
-  // Nested arrays of the tensor's shape.
+  // Nested arrays in the tensor's shape. F16 elements become null.
   JsonWriter& Value(const HostTensor& tensor);
   template <std::ranges::input_range Range>
   requires(!std::convertible_to<Range, std::string_view>) JsonWriter& Value(const Range& values) {
@@ -45,7 +46,7 @@ class JsonWriter {
     return Key(name).Value(value);
   }
 
-  // What was written; the writer is empty afterwards.
+  // Returns the text and leaves the writer empty.
   std::string Take();
 
  private:

@@ -1,5 +1,5 @@
-// Where results go: stdout, and the files that options name. What cannot be written is never lost
-// in silence.
+// The outputs of a command: stdout, and files that options name. A failure to write is never
+// silent.
 #pragma once
 
 #include <string>
@@ -9,16 +9,19 @@
 
 namespace hyperserve {
 
-// To be called before anything is opened: HoldStandardStreams, and more. A limit on the size of
-// files is an error of writing, no signal; SIGPIPE keeps ending the program, quietly.
+// Calls HoldStandardStreams and ignores SIGXFSZ, so that a limit on the size of files is an error
+// of writing. SIGPIPE keeps its default and ends the program. Called once, before anything is
+// opened.
 void SetUpOutput();
 
-// Writes to stdout at once; false: it takes no more. Main thread only.
+// Writes to stdout and flushes; false after a failure, of this call or an earlier one. Main thread
+// only.
 bool PrintOut(std::string_view text);
-// errno of the first failure of PrintOut since SetUpOutput; 0: none. RunProgram tells it.
+// errno of the first failure of PrintOut since SetUpOutput; 0: none. RunProgram reports it.
 int OutputError();
 
-// Whole or not at all (core/io/file.h); a failure points to the file.
+// Writes a file whole or not at all. Fails as WriteFileAtomically (core/io/file.h) does, with
+// advice about the file.
 absl::Status WriteOutFile(const std::string& path, std::string_view bytes);
 
 }  // namespace hyperserve

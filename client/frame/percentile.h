@@ -1,12 +1,12 @@
-// Percentiles of what was measured.
+// Percentiles of measurements.
 #pragma once
 
 #include <vector>
 
 namespace hyperserve {
 
-// The smallest value that at least the fraction `p` (0 to 1) of the values do not exceed; NaN of
-// none.
+// The smallest of the values such that at least the fraction `p` (0 to 1) of them is at most it
+// (nearest rank); NaN where there are no values. Pure.
 double Percentile(std::vector<double> values, double p);
 
 }  // namespace hyperserve

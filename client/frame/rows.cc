@@ -28,7 +28,7 @@ constexpr int64_t kFileBytesMax = int64_t{4} << 30;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// The numbers of one line; nullopt where one of its fields is none.
+// The numbers of one line; nullopt where a field is no number.
 std::optional<std::vector<double>> ParseLine(absl::string_view line) {
   std::vector<double> numbers;
   for (absl::string_view field : absl::StrSplit(line, ',')) {
@@ -39,7 +39,7 @@ std::optional<std::vector<double>> ParseLine(absl::string_view line) {
   return numbers;
 }
 
-// Not one of its fields is a number: what stands over columns, not a first row with a slip.
+// A header has no number at all. A first line with some numbers is a row with a mistake.
 bool IsHeader(absl::string_view line) {
   const std::vector<absl::string_view> fields = absl::StrSplit(line, ',');
   return std::ranges::none_of(fields,
@@ -63,7 +63,6 @@ absl::StatusOr<HostTensor> ReadCsvRows(const std::string& path) {
   return Annotate(rows.status(), path);
 }
 
-// What has neither of the other two endings.
 absl::StatusOr<HostTensor> ReadIdxRows(const std::string& path) {
   absl::StatusOr<HostTensor> rows = ReadIdx(path);
   if (rows.ok() || absl::IsNotFound(rows.status())) return rows;

@@ -16,7 +16,7 @@
 namespace hyperserve {
 namespace {
 
-// Below the client's own limit, so that the reply's other fields have room.
+// Below the client's own limit, to leave room for the other fields of the reply.
 constexpr int64_t kReplyBytesMax = 48 << 20;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the commands share: the client and the options of a call as the flags ask for them.
+// Clients, deadlines and the options of calls, as the flags ask for them. All commands share these
+// functions. They read the flags, so main must have parsed them; any thread may call them.
 #pragma once
 
 #include <memory>
@@ -15,41 +16,42 @@
 namespace hyperserve {
 
 enum class OutputFormat { kTable, kJson };
-absl::StatusOr<OutputFormat> FormatFromFlags();
+absl::StatusOr<OutputFormat> FormatFromFlags();  // a usage error for any other --format
 
-// A usage error for options that say what to take of INPUT: a command that draws samples instead
-// would ignore them.
+// A usage error for --limit and --tensor, which select parts of INPUT. A command that draws samples
+// calls this, since it would ignore them.
 absl::Status CheckNoInput();
 
 ClientOptions ClientOptionsFromFlags();
-Deadline DeadlineFromFlags();  // of one call that starts now
+Deadline DeadlineFromFlags();  // of a call that starts now
 
-// The model of --model, or the only one that is served.
+// Asks the daemon for the model of --model. Without the option, the only model that is served; a
+// usage error where there are several. Fails as the client's calls do.
 absl::StatusOr<v1::GetModelReply> ChooseModel(Client& client);
 Shape InputShape(const v1::GetModelReply& model);
 Shape StateShape(const v1::GetModelReply& model);
 bool IsFlow(const v1::GetModelReply& model);
-// Names of a flow's coordinates: "x0,x1".
+// Names for the coordinates of a flow: "x0", "x1", ...
 std::vector<std::string> CoordinateNames(int64_t dimensions);
 
-// --plan, read and checked here, so that a slip costs no call; a usage error says what would be
-// right.
+// Parses the plan of an option, so that a mistake costs no call. A usage error names `flag` and
+// shows a correct spelling.
 absl::StatusOr<Plan> PlanFromText(std::string_view flag, std::string_view text);
 
-// Up to here a reply passes without raising the request's max_reply_bytes: the server's default
-// less room for the reply's other fields.
+// The largest tensor that a reply holds without a raised max_reply_bytes: the server's default less
+// room for the other fields.
 inline constexpr int64_t kReplyBytesUnasked = 3 << 20;
 
-// Model, plan, pins and limits of the flags; max_reply_bytes is raised where a reply of about
-// `reply_bytes` needs it.
+// The model, the plan, and the generation, limits and request id of the flags. Raises
+// max_reply_bytes where a reply of about `reply_bytes` needs it.
 v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,
                                        int64_t reply_bytes = 0);
 
-// Rows of one request: --batch, or fewer where a reply of `row_bytes` a row would pass what the
-// client receives.
+// The rows of one request: --batch, or fewer where the reply, with `row_bytes` for each row, would
+// exceed the client's limit. At least 1.
 int64_t RowsPerRequest(int64_t row_bytes);
 
-// Appends ": slice" where one request id must name several requests.
+// The request id of one slice: --request_id, with ":<slice>" where there are several slices.
 std::string RequestIdOfSlice(int64_t slice, int64_t slices);
 
 }  // namespace hyperserve

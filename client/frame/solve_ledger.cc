@@ -17,7 +17,8 @@
 namespace hyperserve {
 namespace {
 
-// A list of the wire for `rows` rows: one value stands for all, none for "not said".
+// Appends a list of the wire for `rows` rows. A list of one value stands for all rows, an empty
+// list for `not_said`.
 template <class List, class T>
 void AppendRows(const List& list, int64_t rows, T not_said, std::vector<T>& to) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -38,7 +39,7 @@ std::string RowStatusText(v1::RowStatus status) {
   return absl::AsciiStrToLower(name.substr(std::string("ROW_STATUS_").size()));
 }
 
-// Counts as JSON integers; one number where all are equal.
+// Writes counts as JSON integers; one number where all are equal.
 void WriteCounts(JsonWriter& json, std::string_view name, const std::vector<double>& values) {
   json.Key(name);
   const auto write = [&json](double value) {
@@ -79,7 +80,7 @@ void SolveLedger::Add(const v1::SolveInfo& info, int64_t rows) {
   AppendRows(info.row_status(), rows, v1::ROW_STATUS_UNSPECIFIED, status_);
   queue_seconds_ += info.queue_seconds();
   solve_seconds_ += info.solve_seconds();
-  // The time is that of the batch, which other requests may have shared.
+  // solve_seconds is the time of the whole batch, which may hold rows of other requests.
   const int64_t solved = std::max(rows, info.bucket());
   if (solved > 0) seconds_per_row_.push_back(info.solve_seconds() / static_cast<double>(solved));
 }

@@ -1,5 +1,5 @@
-// What the replies of one command said they did, put together: a command's rows may have been sent
-// as several requests.
+// Joins the SolveInfos of all replies of one command, whose rows may have been sent in several
+// requests. Not thread-safe. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace hyperserve {
 
 class SolveLedger {
  public:
-  // In row order. `rows`: how many the reply holds (its lists may hold one value for all).
+  // Call in row order. `rows` is the number of rows in the reply, since its lists may hold one
+  // value for all of them.
   void Add(const v1::SolveInfo& info, int64_t rows);
 
   int64_t rows() const { return static_cast<int64_t>(status_.size()); }
@@ -25,20 +26,21 @@ class SolveLedger {
   const std::string& plan() const { return plan_; }
   const std::set<int64_t>& generations() const { return generations_; }
 
-  // Per row; NaN where the replies did not say.
+  // Means over the rows; NaN where the replies do not hold them.
   double nfe_mean() const;
   double correction_evaluations_mean() const;
   double macs_mean() const;
-  // Median over requests of solve time over the rows that were solved together (padding included).
+  // The median over requests of (solve time) / (rows in the batch, with padding).
   double solve_seconds_per_row_p50() const;
 
-  // The fields that every solving command prints: model, plan, tier, generation (the only one, or a
-  // list), base_digest, engine, device, bucket, request_ids, nfe, correction_evaluations, macs,
-  // row_status (one value where all are equal), queue_seconds and solve_seconds (sums over
-  // requests).
+  // Writes the fields that every solving command prints: model, plan, tier, generation (one number,
+  // or a list), base_digest, engine, device, buckets, request_ids, rows, nfe,
+  // correction_evaluations, macs, rows_failed, row_status (lists, or one value where all rows have
+  // the same), queue_seconds and solve_seconds (sums over requests). The caller has begun an
+  // object.
   void WriteFields(JsonWriter& json) const;
-  // "64 rows, plan euler:4, generation 0, 4 NFE, 0 corrections, 1.4e+08 MACs a row"; failed rows
-  // counted by status.
+  // One line: "64 rows of fashion, plan euler:4, generation 0, a row: 4 NFE, 0 corrections, 1.4e+08
+  // MACs", then the number of failed rows by status.
   std::string Summary() const;
 
  private:

@@ -1,4 +1,4 @@
-// Text tables: columns as wide as their widest cell, numbers to the right.
+// Text tables: each column is as wide as its widest cell, and numbers are right-aligned. Pure.
 #pragma once
 
 #include <cstdint>

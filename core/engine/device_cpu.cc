@@ -1,4 +1,4 @@
-// Linked where the build has no CUDA.
+// Linked into builds without CUDA.
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"

@@ -1,4 +1,4 @@
-// Linked where the build has CUDA.
+// Linked into builds with CUDA.
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>

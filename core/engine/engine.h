@@ -1,8 +1,11 @@
 // A Run solves rows of one BatchSpec. Rows come in segments and leave as segments. A segment may be
 // admitted while others are under way; from then on they share evaluations of f.
 //
-//   ticket = run->Admit(segment);
-//   while (!run->Advance(8, cancelled)) { ... run->TakeFinished(), run->Admit(another) ... }
+//   HS_ASSIGN_OR_RETURN(const Ticket ticket, run->Admit(segment));
+//   for (bool done = false; !done;) {
+//     HS_ASSIGN_OR_RETURN(done, run->Advance(8, cancelled));
+//     ... run->TakeFinished(), run->Admit(another) ...
+//   }
 //
 // No type of LibTorch crosses this header. A Run holds no lock: one thread at a time may use it. It
 // waits for the device only, starts no thread and reads no clock. A row that goes wrong ends in its

@@ -103,8 +103,8 @@ class Mapping {
 }  // namespace
 
 struct SafetensorsFile::Contents {
-  Mapping mapping;    // what Open holds
-  std::string owned;  // what Parse holds
+  Mapping mapping;    // the bytes of Open
+  std::string owned;  // the bytes of Parse
   std::map<std::string, TensorView, std::less<>> tensors;
   std::map<std::string, std::string> metadata;
 

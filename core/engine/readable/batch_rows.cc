@@ -16,7 +16,7 @@
 namespace hyperserve {
 namespace {
 
-// Of one row, as the entry brings it.
+// The shape of one row of data.
 const Shape& RowShape(const BatchSpec& spec) {
   return spec.entry == Entry::kInput ? spec.model->spec().input.shape : spec.model->state_shape();
 }

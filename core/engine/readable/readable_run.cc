@@ -79,6 +79,7 @@ class ReadableRun final : public Run {
   absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                const std::function<bool()>& cancelled) override {
     absl::StatusOr<bool> done = CatchExceptions("solving a batch", [&]() -> absl::StatusOr<bool> {
+      HS_RETURN_IF_ERROR(broken_);
       const TorchScope scope(*stream_);
       if (!waiting_.empty()) Start();
       for (int64_t i = 0; i < evaluations_max && !solver_.done(); ++i) {
@@ -111,8 +112,11 @@ class ReadableRun final : public Run {
     }
     const std::optional<SegmentResults::RowRange> range = results_.Forget(ticket);
     if (!range) return;
-    const TorchScope scope(*stream_);
-    solver_.Drop(range->first, range->rows);
+    broken_ = CatchExceptions("dropping rows", [&] {
+      const TorchScope scope(*stream_);
+      solver_.Drop(range->first, range->rows);
+      return absl::OkStatus();
+    });
   }
 
  private:
@@ -154,6 +158,7 @@ class ReadableRun final : public Run {
     waiting_.clear();
     waiting_tickets_.clear();
     next_row_ = 0;
+    broken_ = absl::OkStatus();
   }
 
   EndedRows Ended(const SolveResult<TensorSpace::State>& solved) const {
@@ -218,6 +223,7 @@ class ReadableRun final : public Run {
   std::vector<Ticket> waiting_tickets_;
   Ticket next_ticket_ = 0;
   int64_t next_row_ = 0;  // the solver's number of the next row
+  absl::Status broken_;   // of a Drop that failed: the next Advance tells it
   BatchSolver<TensorSpace> solver_;
   SegmentResults results_;
 };

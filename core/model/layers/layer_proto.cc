@@ -1,6 +1,6 @@
 // Reads and writes the fields of every kind by the names in its entry. hyperserve.v1 has a message
 // for each kind with the kind's name, and in it a field for each of Fields() with the same name.
-// tests/core/model/layer_table_test.cc compares the two.
+// tests/core/model/layers_test.cc compares the two.
 #include "core/model/layers/layer_proto.h"
 
 #include <google/protobuf/descriptor.h>

@@ -17,7 +17,7 @@ namespace hyperserve {
 
 inline constexpr int64_t kCalibrationBytesMax = 4 << 20;  // of the file
 
-// The default plan of a model whose calibration names none.
+// The default plan where a calibration names none.
 inline constexpr AdaptivePlan kFallbackPlan = {
     .method = {.method = Method::kDopri5}, .rtol = 1e-5, .atol = 1e-5};
 

@@ -57,7 +57,7 @@ double ResidualFactor(double eps) {
   return (std::exp(kRate * eps) - 1 - kRate * eps) / (eps * eps);
 }
 
-// A norm of zero counts as 1e-12 (training/loss.cc), here over sizes of 0.05 and more.
+// A norm of zero counts as 1e-12 (training/fit/loss.cc), here over sizes of 0.05 and more.
 constexpr double kFloor = 1e-10;
 
 double Loss(const at::Tensor& loss) { return loss.item<double>(); }
