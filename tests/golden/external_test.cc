@@ -2,9 +2,14 @@
 // and fixed steps) and 1e-9 (dopri5:1e-11), of the largest answer.
 #include <gtest/gtest.h>
 
-#include "core/engine/engine.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
 #include "core/model/net/net.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/golden/golden_case.h"
+#include "tests/testing/planned_solve.h"
 
 namespace hyperserve {
 namespace {
@@ -23,14 +28,11 @@ class ExternalTest : public testing::TestWithParam<const char*> {
   TensorView Answer(const std::string& name) const { return case_->answers.Find(name).value(); }
 
   // z(1) of the states `start`, in double on the CPU; the one place that runs an engine.
-  HostTensor Solved(const std::variant<FixedPlan, AdaptivePlan>& plan) const {
-    const TensorView start = Answer("start");
-    const BatchSpec spec = {
+  HostTensor Solved(const StepPlan& plan) const {
+    const PlannedSolve solve = {
         .model = case_->model, .plan = plan, .tier = Tier::kDouble, .entry = Entry::kState};
-    const auto engine = MakeReadableEngine("cpu").value();
-    return RunBatch(*engine, {.spec = spec, .segments = {{.rows = start.shape[0], .data = start}}})
-        .value()
-        .state;
+    const auto runtime = MakeDeviceRuntime("cpu").value();
+    return Solve(*runtime, solve, Answer("start")).value().state;
   }
 
   std::optional<GoldenCase> case_;

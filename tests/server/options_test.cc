@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "server/batching/batcher_options.h"
 #include "server/calls/limits.h"
 
 namespace hyperserve {
@@ -63,11 +64,15 @@ TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
   EXPECT_EQ(cpu.device, "cpu");
   EXPECT_EQ(cpu.solvers, 3);
   EXPECT_EQ(cpu.pending_macs_max, 9e12);
-  EXPECT_EQ(cpu.batch_macs_max, 1.5e9);
+  EXPECT_EQ(cpu.batch_macs_max, 5e7);
+  EXPECT_EQ(cpu.evaluation_macs_fixed, 5e5);
+  EXPECT_EQ(cpu.live_runs_max, 24);
   const Options gpu = InForce({}, {.cores = 3, .first_gpu = "cuda:1"});
   EXPECT_EQ(gpu.device, "cuda:1");
   EXPECT_EQ(gpu.solvers, 2);
   EXPECT_EQ(gpu.pending_macs_max, 1e15);
+  EXPECT_EQ(gpu.batch_macs_max, 1e11);
+  EXPECT_EQ(gpu.evaluation_macs_fixed, 5e8);
   const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
                                 {.cores = 3, .first_gpu = "cuda:1"});
   EXPECT_EQ(asked.device, "cpu");
@@ -81,6 +86,29 @@ TEST(InForce, DefaultsKeepToTheirMaxima) {
   EXPECT_EQ(options.chunk_rows_default, 100);
   EXPECT_EQ(options.reply_bytes_default, 2048);
   EXPECT_EQ(options.deadline_default_seconds, 5);
+}
+
+TEST(BatcherOptionsOf, AreThoseOfThePage) {
+  const BatcherOptions batcher = BatcherOptionsOf({.solvers = 1,
+                                                   .batch_rows_max = 2,
+                                                   .queue_delay_max_us = 3,
+                                                   .queue_rows_max = 4,
+                                                   .queue_bytes_max = 5,
+                                                   .pending_macs_max = 6,
+                                                   .evaluation_macs_fixed = 7,
+                                                   .live_queues_max = 8,
+                                                   .live_runs_max = 9,
+                                                   .turn_max_us = 10});
+  EXPECT_EQ(batcher.solvers, 1);
+  EXPECT_EQ(batcher.batch_rows_max, 2);
+  EXPECT_EQ(batcher.queue_delay_max.count(), 3);
+  EXPECT_EQ(batcher.queue_rows_max, 4);
+  EXPECT_EQ(batcher.queue_bytes_max, 5);
+  EXPECT_EQ(batcher.pending_macs_max, 6);
+  EXPECT_EQ(batcher.evaluation_macs_fixed, 7);
+  EXPECT_EQ(batcher.live_queues_max, 8);
+  EXPECT_EQ(batcher.live_runs_max, 9);
+  EXPECT_EQ(batcher.turn_max.count(), 10);
 }
 
 TEST(LimitsOf, AreThoseOfThePage) {

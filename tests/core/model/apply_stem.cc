@@ -8,6 +8,9 @@
 
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 

@@ -1,10 +1,20 @@
-#include "training/parameters.h"
+#include "training/fit/parameters.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
+#include "core/model/net/net.h"
 #include "tests/testing/random_layers.h"
+#include "training/data/random.h"
 
 namespace hyperserve {
 namespace {
