@@ -1,4 +1,4 @@
-// Whole solves of MLP flows in the fused kernel (core/kernels/flow.h): host time from call to
+// Whole solves of MLP flows in the fused kernel (core/kernels/flow/flow.h): host time from call to
 // synchronise, median of 200; error against the readable twin in double; share of the floor.
 //
 //   bench_flow_kernel          peers on the same card: python3 bench/flow_peers.py
@@ -16,10 +16,11 @@
 #include <random>
 #include <vector>
 
-#include "core/kernels/flow.h"
-#include "core/kernels/flow_image.h"
-#include "core/kernels/flow_model.h"
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow.h"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_rows.h"
+#include "core/kernels/flow/flow_twin.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "tests/core/kernels/flow_nets.h"

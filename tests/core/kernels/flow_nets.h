@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve::testing {
 

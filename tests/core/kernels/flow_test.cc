@@ -1,5 +1,5 @@
 // The fused flow kernel against its twin, and the promises of its header.
-#include "core/kernels/flow.h"
+#include "core/kernels/flow/flow.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels/flow_fit.h"
-#include "core/kernels/flow_image.h"
-#include "core/kernels/flow_model.h"
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow_fit.h"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_rows.h"
+#include "core/kernels/flow/flow_twin.h"
 #include "core/kernels/philox.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"

@@ -1,5 +1,5 @@
 // The twin of the fused kernel against the solvers of core/ode.
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow_twin.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_model.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/solver.h"
 #include "core/ode/tableau.h"

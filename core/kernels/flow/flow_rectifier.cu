@@ -1,5 +1,5 @@
-#include "core/kernels/flow_kernel.cuh"
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_kernel.cuh"
+#include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve::kernels {
 

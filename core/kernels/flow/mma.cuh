@@ -17,7 +17,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/flow_image.h"
+#include "core/kernels/flow/flow_image.h"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HYPERSERVE_WGMMA 1

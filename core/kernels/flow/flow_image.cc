@@ -1,4 +1,4 @@
-#include "core/kernels/flow_image.h"
+#include "core/kernels/flow/flow_image.h"
 
 #include <cuda_fp16.h>
 
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/kernels/flow_fit.h"
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow_fit.h"
+#include "core/kernels/flow/flow_twin.h"
 
 namespace hyperserve::kernels {
 namespace {

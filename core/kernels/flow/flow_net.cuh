@@ -3,9 +3,9 @@
 // next product.
 #pragma once
 
-#include "core/kernels/activations.cuh"
-#include "core/kernels/flow_image.h"
-#include "core/kernels/mma.cuh"
+#include "core/kernels/flow/activations.cuh"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
 
@@ -89,7 +89,7 @@ class FlowNetDevice {
   }
 
  private:
-  using Act = Activation<kActivation>;
+  using Act = ActivationOf<kActivation>;
   static constexpr int kSteps = kWidth / 16;
   static constexpr uint32_t kOne = 0x3C00;  // as a half
 

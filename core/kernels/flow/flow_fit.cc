@@ -1,4 +1,4 @@
-#include "core/kernels/flow_fit.h"
+#include "core/kernels/flow/flow_fit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow_twin.h"
 
 namespace hyperserve::kernels {
 namespace {

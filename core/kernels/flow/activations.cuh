@@ -2,7 +2,7 @@
 // by how much).
 #pragma once
 
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve::kernels {
 
@@ -21,13 +21,13 @@ __device__ __forceinline__ float TanhApproximate(float x) {
 
 // kSlopes: Apply reads its second argument.
 template <FlowActivation kActivation>
-struct Activation;
+struct ActivationOf;
 
 // Of r log2(e) x, twice that softplus: 2 max(x, 0) + 2 r log2(1 + u^(1/r)), u = 2^-|x| in (0, 1]. A
 // cubic in u without a constant is closest where r = kFlowSoftplusRate: off by 3.1e-4 at most in
 // units of log2, half of what rounding to fp16 does to a number near 1.
 template <>
-struct Activation<FlowActivation::kSoftplus> {
+struct ActivationOf<FlowActivation::kSoftplus> {
   static constexpr bool kSlopes = false;
   static __device__ __forceinline__ float Apply(float x, float) {
     constexpr float kScale = static_cast<float>(2.0 * kFlowSoftplusRate);
@@ -39,14 +39,14 @@ struct Activation<FlowActivation::kSoftplus> {
 };
 
 template <>
-struct Activation<FlowActivation::kTanh> {
+struct ActivationOf<FlowActivation::kTanh> {
   static constexpr bool kSlopes = false;
   static __device__ __forceinline__ float Apply(float x, float) { return TanhApproximate(x); }
 };
 
 // Of x / 2: x / (1 + e^-x) = x/2 + x/2 tanh(x/2).
 template <>
-struct Activation<FlowActivation::kSilu> {
+struct ActivationOf<FlowActivation::kSilu> {
   static constexpr bool kSlopes = false;
   static __device__ __forceinline__ float Apply(float x, float) {
     return fmaf(x, TanhApproximate(x), x);
@@ -55,7 +55,7 @@ struct Activation<FlowActivation::kSilu> {
 
 // max(x, 0) + s min(x, 0) = (1 + s) / 2 (x + r |x|), r = (1 - s) / (1 + s).
 template <>
-struct Activation<FlowActivation::kRectifier> {
+struct ActivationOf<FlowActivation::kRectifier> {
   static constexpr bool kSlopes = true;
   static __device__ __forceinline__ float Apply(float x, float r) { return fmaf(r, fabsf(x), x); }
 };

@@ -1,8 +1,8 @@
 // The steps of a solve on the 16 rows of a warp.
 #pragma once
 
-#include "core/kernels/flow_image.h"
-#include "core/kernels/flow_net.cuh"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_net.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve::kernels {
 

@@ -1,8 +1,8 @@
 // The rows that a warp solves: where they come from and go to.
 #pragma once
 
-#include "core/kernels/flow.h"
-#include "core/kernels/flow_net.cuh"
+#include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/philox.cuh"
 
 namespace hyperserve::kernels {

@@ -1,4 +1,4 @@
-#include "core/kernels/flow_twin.h"
+#include "core/kernels/flow/flow_twin.h"
 
 #include <cmath>
 

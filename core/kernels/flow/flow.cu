@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/kernels/flow.h"
-#include "core/kernels/flow_kernel.cuh"
-#include "core/kernels/flow_model.h"
-#include "core/kernels/flow_net.cuh"
-#include "core/kernels/flow_solve.cuh"
+#include "core/kernels/flow/flow.h"
+#include "core/kernels/flow/flow_kernel.cuh"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/flow_solve.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {

@@ -3,12 +3,12 @@
 // compile side by side.
 #pragma once
 
-#include "core/kernels/flow.h"
-#include "core/kernels/flow_image.h"
-#include "core/kernels/flow_net.cuh"
-#include "core/kernels/flow_rows.cuh"
-#include "core/kernels/flow_solve.cuh"
-#include "core/kernels/mma.cuh"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/flow_rows.cuh"
+#include "core/kernels/flow/flow_rows.h"
+#include "core/kernels/flow/flow_solve.cuh"
+#include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
 

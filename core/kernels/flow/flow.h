@@ -10,10 +10,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
-
-#include "core/kernels/flow_image.h"
-#include "core/kernels/flow_model.h"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_rows.h"
 
 namespace hyperserve::kernels {
 
@@ -23,17 +22,6 @@ struct FlowProgram {
   const void* image = nullptr;  // device memory, 16-byte aligned
   int multiprocessors = 0;
   int shared_bytes_max = 0;  // of a block
-};
-
-// All pointers are device memory, row-major.
-struct FlowRows {
-  int64_t count = 0;
-  const float* z0 = nullptr;  // [count, dimensions]; null: noise of (seed, first_row + row)
-  uint64_t seed = 0, first_row = 0;
-  float* z1 = nullptr;  // [count, dimensions]
-  // [count]; 1 where an input of a net was beyond what fp16 is known to carry, or not a number: the
-  // row must be solved in another tier. Null: nobody asks.
-  uint8_t* unfit = nullptr;
 };
 
 // For the current device. `image`: a copy of FlowImage::bytes on it.
