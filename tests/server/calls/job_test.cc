@@ -19,7 +19,7 @@ using testing::HasSubstr;
 class JobTest : public testing::Test {
  protected:
   double Field() const { return static_cast<double>(served_->model->field_macs()); }
-  double Predict() const { return PredictRowMacs(job_); }
+  double Predict() const { return PredictRow(job_).macs(); }
   void Ask(const std::string& plan) { job_.plan.plan = *ParsePlan(plan); }
 
   std::shared_ptr<ServedModel> served_ = ServedTinyFlow();
@@ -37,6 +37,15 @@ TEST_F(JobTest, FixedPlansFollowFromTheSpec) {
   const auto correction = static_cast<double>(job_.plan.generation->correction->macs());
   ASSERT_GT(correction, 0);
   EXPECT_EQ(Predict(), 6 * Field() + 3 * correction);
+}
+
+// What the batcher orders by: evaluations, and what one costs.
+TEST_F(JobTest, AnEvaluationCarriesItsShareOfTheCorrection) {
+  Ask("hyper_heun:3");
+  job_.plan.generation = served_->corrections[0].active;
+  const auto correction = static_cast<double>(job_.plan.generation->correction->macs());
+  EXPECT_EQ(PredictRow(job_).evaluations, 6);
+  EXPECT_EQ(PredictRow(job_).evaluation_macs, Field() + correction / 2);
 }
 
 TEST_F(JobTest, ATangentOfEachDimensionIsAPass) {
@@ -60,11 +69,11 @@ TEST_F(JobTest, AdaptivePlansFollowTheirCalibration) {
   plans.clear();
   Ask("dopri5:1e-5");
   EXPECT_EQ(Predict(), 100 * Field());
-  plans = {{.plan = "euler:64", .nfe = 64},
-           {.plan = "dopri5:1e-3", .nfe = 20},
-           {.plan = "dopri5:1e-6", .nfe = 50}};
+  plans = {{.plan = *ParsePlan("euler:64"), .nfe = 64},
+           {.plan = *ParsePlan("dopri5:1e-3"), .nfe = 20},
+           {.plan = *ParsePlan("dopri5:1e-6"), .nfe = 50}};
   EXPECT_EQ(Predict(), 50 * Field());
-  plans.push_back({.plan = "dopri5:1e-5", .nfe = 38});
+  plans.push_back({.plan = *ParsePlan("dopri5:1e-5"), .nfe = 38});
   EXPECT_EQ(Predict(), 38 * Field());
   job_.task.span = {0.0, 3.0};
   EXPECT_EQ(Predict(), 3 * 38 * Field());
