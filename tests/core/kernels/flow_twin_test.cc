@@ -16,6 +16,7 @@
 #include "core/plan/step_control.h"
 #include "tests/core/kernels/flow_nets.h"
 #include "tests/testing/row_matrix.h"
+#include "tests/testing/solve_rows.h"
 
 namespace hyperserve {
 namespace {
@@ -93,14 +94,14 @@ TEST(TwinSolve, IsTheSolversOwn) {
                         in.z_first[1], in.eps, in.s},
                        g);
           });
-      const SolveOptions options{.tableau = plan.tableau,
-                                 .control = FixedSteps{.steps = plan.steps, .hypersolved = true},
-                                 .s0 = plan.s0,
-                                 .s1 = plan.s1};
-      BatchSolver<CorrectedRowMatrixSpace> solver(&space, options, RowMatrix::Of({{0.7, -1.2}}));
-      while (!solver.Advance(1)) {
-      }
-      const RowMatrix expected = solver.TakeResult().state;
+      const RowMatrix expected = testing::Solve(space,
+                                                {.tableau = plan.tableau,
+                                                 .control = FixedSteps{.steps = plan.steps},
+                                                 .hypersolved = true,
+                                                 .s0 = plan.s0,
+                                                 .s1 = plan.s1},
+                                                RowMatrix::Of({{0.7, -1.2}}))
+                                     .state;
       const std::vector<double> found = TwinSolve(model, plan, std::vector<double>{0.7, -1.2});
       for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(found[i], expected.row(0)[i], 1e-12);
     }

@@ -231,7 +231,8 @@ TEST(ChunkToWire, CarriesItsRowsAndTheGeneration) {
 TEST(ModelToWire, PlansOfTheModelAndOfWhatIsActive) {
   const auto served = ServedTinyClassifier();
   auto active = std::make_shared<Generation>(*served->corrections[0].active);
-  active->calibration.plans = {{.plan = "hyper_euler:2", .error_mean = 0.01, .wins = false}};
+  active->calibration.plans = {
+      {.plan = *ParsePlan("hyper_euler:2"), .error_mean = 0.01, .wins = false}};
   served->corrections[0].active = active;
   v1::GetModelReply reply;
   ToWire(*served, &reply);
