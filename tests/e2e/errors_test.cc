@@ -216,9 +216,13 @@ TEST_F(Errors, AbortedAndReadOnly) {
 }
 
 TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
-  StartDaemon({"--queue_rows_max=64", "--request_rows_max=64", "--batch_rows_max=1000",
-               "--queue_delay_max_us=1000000", "--retry_pushback_ms=37"});
-  std::thread waiting([&] {  // one second in the queue, for company
+  StartDaemon({"--solvers=1", "--queue_rows_max=64", "--request_rows_max=64",
+               "--batch_rows_max=1000", "--queue_delay_max_us=1000000", "--retry_pushback_ms=37"});
+  std::thread busy([&] {  // ends as it likes
+    (void)client_->Sample(tiny::SampleRows(64, kLong), Deadline::In(seconds(3)));
+  });
+  std::this_thread::sleep_for(milliseconds(300));
+  std::thread waiting([&] {  // one second in the queue, for company: the solver is busy
     EXPECT_TRUE(client_->Sample(tiny::SampleRows(60, "heun:1"), Soon()).ok());
   });
   std::this_thread::sleep_for(milliseconds(300));
@@ -236,6 +240,7 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   patient.retry.attempts_max = 1000;
   EXPECT_TRUE(Client(patient).Sample(tiny::SampleRows(10, "heun:1"), Soon()).ok());
   waiting.join();
+  busy.join();
 }
 
 TEST_F(Errors, PredictedWorkIsBounded) {
