@@ -14,8 +14,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
@@ -28,36 +35,35 @@ std::string FromEnvironment(const char* name, std::string otherwise) {
 struct Case {
   std::string name;
   BatchSpec spec;
+  StepPlan plan;
   int64_t rows = 0;
 };
 
-// The spec of a plan on a model of the repository: classifiers from a zero image, flows from noise.
-absl::StatusOr<BatchSpec> SpecOf(const std::string& folder,
-                                 const std::shared_ptr<const Model>& model,
-                                 std::string_view plan_text) {
+// A plan on a model of the repository: classifiers from an image, flows from noise.
+absl::StatusOr<Case> CaseOf(const std::string& folder, const std::shared_ptr<const Model>& model,
+                            std::string_view plan_text) {
   HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(plan_text));
-  BatchSpec spec{.model = model};
   const bool flow = model->spec().kind == ModelKind::kFlow;
-  spec.entry = flow ? Entry::kNoise : Entry::kInput;
-  spec.direction = flow ? Direction::kNoiseToData : Direction::kForward;
-  spec.want_outputs = !flow;
-  spec.tier = plan.tier;
-  if (const AdaptivePlan* adaptive = plan.adaptive()) spec.plan = *adaptive;
-  if (const FixedPlan* fixed = plan.fixed()) {
-    spec.plan = *fixed;
-    if (fixed->hypersolved) {
-      const std::string generations = HypersolverFolder(folder, fixed->method);
-      HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(generations));
-      if (!active.has_value())
-        return absl::NotFoundError(absl::StrCat(generations, " has no ACTIVE"));
-      HS_ASSIGN_OR_RETURN(spec.correction,
-                          Hypersolver::Load(absl::StrCat(generations, "/", *active), *model));
+  Case of{.spec = {.model = model,
+                   .tier = plan.tier,
+                   .entry = flow ? Entry::kNoise : Entry::kInput,
+                   .direction = flow ? Direction::kNoiseToData : Direction::kForward,
+                   .want_outputs = !flow}};
+  if (const AdaptivePlan* adaptive = plan.adaptive()) of.plan = *adaptive;
+  if (const FixedPlan* fixed = plan.fixed()) of.plan = *fixed;
+  if (plan.hypersolved()) {
+    const std::string generations = HypersolverFolder(folder, plan.fixed()->method);
+    HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(generations));
+    if (!active.has_value()) {
+      return absl::NotFoundError(absl::StrCat(generations, " has no ACTIVE"));
     }
+    HS_ASSIGN_OR_RETURN(of.spec.correction,
+                        Hypersolver::Load(absl::StrCat(generations, "/", *active), *model));
   }
-  return spec;
+  return of;
 }
 
-void Solve(benchmark::State& state, Engine& engine, const Case& of) {
+void Solve(benchmark::State& state, DeviceRuntime& runtime, const Case& of) {
   HostTensor images;
   if (of.spec.entry == Entry::kInput) {
     Shape shape = of.spec.model->spec().input.shape;
@@ -65,12 +71,13 @@ void Solve(benchmark::State& state, Engine& engine, const Case& of) {
     images = HostTensor::Zeros(Dtype::kU8, shape);
     for (size_t i = 0; i < images.bytes.size(); ++i) images.bytes[i] = std::byte(i * 37 % 256);
   }
-  Batch batch{.spec = of.spec, .segments = {{.rows = of.rows}}};
-  batch.segments[0].data = {.dtype = images.dtype, .shape = images.shape, .bytes = images.bytes};
-  if (of.spec.entry == Entry::kNoise) batch.segments[0].data = {};
+  Segment segment{.rows = of.rows};
+  if (of.spec.entry == Entry::kInput) {
+    segment.data = images.view();
+  }
   double nfe = 0, macs = 0;
   for (auto _ : state) {
-    const absl::StatusOr<BatchResult> result = RunBatch(engine, batch);
+    const absl::StatusOr<BatchResult> result = SolveAlone(runtime, of.spec, of.plan, segment);
     if (!result.ok()) {
       state.SkipWithError(std::string(result.status().message()).c_str());
       return;
@@ -84,7 +91,7 @@ void Solve(benchmark::State& state, Engine& engine, const Case& of) {
   state.SetItemsProcessed(state.iterations() * of.rows);
 }
 
-absl::Status Register(Engine& engine) {
+absl::Status Register(DeviceRuntime& runtime) {
   const std::string repository = FromEnvironment("HYPERSERVE_MODELS", "models");
   const std::vector<std::pair<std::string, std::vector<std::string>>> plans = {
       {"fashion", {"euler:2", "midpoint:2", "hyper_euler:2", "dopri5:1e-4"}},
@@ -94,13 +101,13 @@ absl::Status Register(Engine& engine) {
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(folder));
     const bool flow = model->spec().kind == ModelKind::kFlow;
     for (const std::string& plan : of_model) {
-      HS_ASSIGN_OR_RETURN(const BatchSpec spec, SpecOf(folder, model, plan));
+      HS_ASSIGN_OR_RETURN(Case of, CaseOf(folder, model, plan));
       for (const int64_t rows :
-           flow ? std::vector<int64_t>{32, 1024} : std::vector<int64_t>{1, 32}) {
-        const Case of{
-            .name = absl::StrCat(name, "/", plan, "/rows:", rows), .spec = spec, .rows = rows};
+           flow ? std::vector<int64_t>{1, 32, 1024} : std::vector<int64_t>{1, 32}) {
+        of.name = absl::StrCat(name, "/", plan, "/rows:", rows);
+        of.rows = rows;
         benchmark::RegisterBenchmark(
-            of.name.c_str(), [&engine, of](benchmark::State& state) { Solve(state, engine, of); })
+            of.name.c_str(), [&runtime, of](benchmark::State& state) { Solve(state, runtime, of); })
             ->UseRealTime()
             ->Unit(benchmark::kMillisecond);
       }
@@ -116,10 +123,10 @@ int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  auto engine =
-      hyperserve::MakeReadableEngine(hyperserve::FromEnvironment("HYPERSERVE_BENCH_DEVICE", "cpu"));
-  absl::Status status = engine.status();
-  if (status.ok()) status = hyperserve::Register(**engine);
+  auto runtime =
+      hyperserve::MakeDeviceRuntime(hyperserve::FromEnvironment("HYPERSERVE_BENCH_DEVICE", "cpu"));
+  absl::Status status = runtime.status();
+  if (status.ok()) status = hyperserve::Register(**runtime);
   if (!status.ok()) {
     std::fprintf(stderr, "bench_solve: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -73,7 +73,7 @@ class Client::Impl {
     return reply;
   }
 
-  // The same for calls that solve, whose requests carry an id.
+  // The same for calls that solve; their requests carry an id.
   template <class Reply, class Request>
   absl::StatusOr<Reply> Solving(grpc::Status (v1::Hyperserve::Stub::*method)(grpc::ClientContext*,
                                                                              const Request&,
@@ -121,11 +121,11 @@ absl::StatusOr<v1::SolveReply> Client::Solve(v1::SolveRequest request, Deadline 
 
 absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest request,
                                                    Deadline deadline, const OnChunk& on_chunk) {
-  v1::SampleRequest& left = *request.mutable_sample();  // what has not arrived yet
+  v1::SampleRequest& left = *request.mutable_sample();  // the rows that have not arrived
   impl_->NameRequest(*left.mutable_options());
   const std::string request_id = left.options().request_id();
   v1::SolveInfo summary;
-  absl::Status refused;  // by the caller, or because the stream is not what was asked for
+  absl::Status refused;  // by the caller, or since the stream sent wrong rows
   const auto attempt = [&](grpc::ClientContext& context) -> Connection::Attempt {
     const auto stream = impl_->stub_->SampleStream(&context, request);
     Connection::Attempt made;

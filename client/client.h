@@ -1,5 +1,5 @@
-// The calls of a Hyperserve daemon from C++: typed requests and replies, a deadline on every call,
-// retries only where they are safe (client/retry.h), request ids. No gRPC type is needed to use it.
+// The C++ client of a Hyperserve daemon: typed requests and replies, a deadline on every call,
+// retries only where they are safe (client/retry.h), request ids. Its users need no type of gRPC.
 //
 //   Client client({.address = "127.0.0.1:8500"});
 //   v1::ClassifyRequest request;
@@ -7,11 +7,13 @@
 //   *request.mutable_inputs() = ToWire(images);                      // client/wire_tensor.h
 //   absl::StatusOr<v1::ClassifyReply> reply = client.Classify(request, Deadline::In(5s));
 //
-// Failures carry the server's code and words, and the id of the request as the server's log has it.
-// Rows that ended badly are no failure of the call: see info().row_status().
+// A failure has the server's code and message, and the request id that stands in the server's log.
+// kUnavailable: there is no connection, or it broke; kDeadlineExceeded: the deadline passed. A row
+// that failed does not fail the call: see info().row_status().
 //
-// Thread-safe: calls may run side by side on one client, sharing one connection. The destructor
-// waits for no call; every call must have returned before it.
+// Thread-safe: several threads may call one client, and share its connection. Each call blocks its
+// thread until the reply, the deadline or a failure. Every call must have returned before the
+// destructor runs.
 #pragma once
 
 #include <chrono>
@@ -22,51 +24,42 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "client/deadline.h"
 #include "client/retry.h"
 #include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
 
-// When a call must have ended, retries and waiting included. There is no call without one.
-struct Deadline {
-  std::chrono::system_clock::time_point at;
-
-  static Deadline In(std::chrono::nanoseconds time) {
-    return {std::chrono::system_clock::now() +
-            std::chrono::duration_cast<std::chrono::system_clock::duration>(time)};
-  }
-};
-
 struct ClientOptions {
   std::string address = "127.0.0.1:8500";
   std::string admin_address = "127.0.0.1:8501";
   RetryPolicy retry;
-  // Largest reply that is received, bytes. The server sends at most 4 MiB less 64 KiB unless a
-  // request's max_reply_bytes raises it.
+  // The largest reply that is received, in bytes. The server sends at most 4 MiB less 64 KiB,
+  // unless the request raises max_reply_bytes.
   int receive_bytes_max = 64 << 20;
 };
 
 enum class HealthState { kUnknown, kServing, kNotServing, kServiceUnknown };
-std::string_view HealthStateName(HealthState state);  // "SERVING", as in the protocol
+std::string_view HealthStateName(HealthState state);  // "SERVING", as in grpc.health.v1
 
 class Client {
  public:
-  // Connects when the first call is made; never fails.
+  // Never fails: the first call connects.
   explicit Client(ClientOptions options);
   ~Client();
 
-  // Calls that solve: repeated only when the request never left or when the server says when to
-  // come back. An empty request_id is filled in.
+  // Calls that solve. Repeated only where the request was never sent, or where the server says when
+  // to try again. An empty request_id is filled in.
   absl::StatusOr<v1::ClassifyReply> Classify(v1::ClassifyRequest request, Deadline deadline);
   absl::StatusOr<v1::SampleReply> Sample(v1::SampleRequest request, Deadline deadline);
   absl::StatusOr<v1::LogProbReply> LogProb(v1::LogProbRequest request, Deadline deadline);
   absl::StatusOr<v1::SolveReply> Solve(v1::SolveRequest request, Deadline deadline);
 
-  // Any number of samples: chunks arrive in row order, each row once. A stream that breaks is
-  // resumed after its last row, on the same generation; it fails where that is no longer served. A
-  // status other than OK from `on_chunk` ends the stream and is returned. The value is the summary
-  // of the last part of the stream.
+  // Streams any number of samples. `on_chunk` runs on the calling thread; chunks come in row order,
+  // each row once. A broken stream is resumed after its last row on the same generation, and fails
+  // where that generation is no longer served. A status of `on_chunk` other than OK ends the stream
+  // and is returned. Returns the summary of the stream, after a resumption that of its last part.
   using OnChunk = std::function<absl::Status(const v1::SampleChunk&)>;
   absl::StatusOr<v1::SolveInfo> SampleStream(v1::SampleStreamRequest request, Deadline deadline,
                                              const OnChunk& on_chunk);
@@ -75,15 +68,16 @@ class Client {
   absl::StatusOr<v1::GetModelReply> GetModel(const std::string& model, Deadline deadline);
   absl::StatusOr<v1::GetServerInfoReply> GetServerInfo(Deadline deadline);
 
-  // On the Admin address. Never repeated: the first attempt may have published.
+  // Calls on the Admin address. Never repeated, since the first attempt may have published.
   absl::StatusOr<v1::PublishHypersolverReply> Publish(const v1::PublishHypersolverRequest& request,
                                                       Deadline deadline);
   absl::StatusOr<v1::RollbackHypersolverReply> Rollback(
       const v1::RollbackHypersolverRequest& request, Deadline deadline);
 
-  // `service`: "" for the daemon, "model/<name>" for a model. Check answers kNotFound for one that
-  // is not known. Watch calls `on_state` for the first state and each change, until it returns
-  // false (OK) or the deadline has passed (kDeadlineExceeded) or the connection ends.
+  // `service` is "" for the daemon or "model/<name>" for a model. CheckHealth returns kNotFound for
+  // an unknown one. WatchHealth calls `on_state` on the calling thread with the first state and
+  // with each change. It returns OK when `on_state` returns false, and kDeadlineExceeded at the
+  // deadline.
   absl::StatusOr<HealthState> CheckHealth(const std::string& service, Deadline deadline);
   absl::Status WatchHealth(const std::string& service, Deadline deadline,
                            const std::function<bool(HealthState)>& on_state);

@@ -16,12 +16,12 @@ constexpr char kPushbackKey[] = "grpc-retry-pushback-ms";
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int receive_bytes_max) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(receive_bytes_max);
-  // Not the least one, which bounds how long connecting itself may take.
+  // The minimum is not set: it would limit the time of connecting itself.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A proxy for the web does not lead to a daemon, least of all to one on loopback.
+  // An HTTP proxy does not lead to a daemon, least of all to one on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Clients of one process share no connection: a client is its own source of load.
+  // Each client of a process has a connection of its own, as clients of several processes have.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }

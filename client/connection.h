@@ -1,5 +1,5 @@
-// One address of a daemon: a channel that connects when it is first used, and the loop that tries a
-// call again where client/retry.h says so. Private to the client library.
+// One address of a daemon: a channel that connects at its first use, and the loop that repeats
+// calls as client/retry.h decides. Private to the client library. Thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,7 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/client.h"
+#include "client/deadline.h"
+#include "client/retry.h"
 
 namespace hyperserve {
 
@@ -19,22 +20,23 @@ class Connection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // What an attempt left behind.
+  // The outcome of one attempt.
   struct Attempt {
     grpc::Status status;
-    // Asking again repeats nothing that has arrived: set by streams, whose next attempt goes on
-    // after the last row.
+    // Set by streams: the next attempt goes on after the last row and repeats nothing.
     bool resumable = false;
-    bool progressed = false;  // something new arrived: the count of attempts starts again
+    bool progressed = false;  // rows arrived; the count of attempts starts again
   };
 
-  // Runs `attempt` on a connected channel with the deadline set, again where it is safe.
-  // `request_id` is named in the message of a failure; empty: the call has none.
+  // Runs `attempt` on a connected channel with the deadline set, and repeats it where that is safe.
+  // Blocks the caller, also between attempts. Failures have the code and message of the last
+  // attempt; the message names `request_id` unless it is empty. kUnavailable where there is no
+  // connection or where it was closed during the call.
   absl::Status Call(const RetryPolicy& policy, Deadline deadline, const std::string& request_id,
                     const std::function<Attempt(grpc::ClientContext&)>& attempt) const;
 
  private:
-  // True when connected; false after a failed attempt to connect or at the deadline.
+  // True when connected; false when connecting fails or the deadline passes.
   bool Connect(Deadline deadline) const;
 
   const std::string address_;

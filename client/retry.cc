@@ -14,7 +14,7 @@ milliseconds Scaled(milliseconds delay, double factor) {
   return milliseconds(static_cast<int64_t>(static_cast<double>(delay.count()) * factor));
 }
 
-// The longest wait after so many attempts that began with `first`, which may pass delay_max itself.
+// The wait after `attempts` attempts, doubled from `first` up to delay_max; never below `first`.
 milliseconds Grown(const RetryPolicy& policy, milliseconds first, int attempts) {
   const int doublings = std::min(attempts - 1, 20);
   return std::max(first, std::min(first * (int64_t{1} << doublings), policy.delay_max));
@@ -31,7 +31,7 @@ std::optional<milliseconds> DecideRetry(const RetryPolicy& policy, const FailedA
   } else if (failed.code == absl::StatusCode::kResourceExhausted && failed.pushback) {
     const int attempts_max = policy.attempts_max_full.value_or(policy.attempts_max);
     if (failed.attempts >= attempts_max) return std::nullopt;
-    // A pushback of 0 must grow as well: a full server is not to be asked without a pause.
+    // A pushback of 0 must grow as well, so that a full server is not called without a pause.
     const milliseconds first = std::max(*failed.pushback, milliseconds(1));
     delay = Scaled(Grown(policy, first, failed.attempts), 1 + jitter / 2);
   } else {

@@ -1,4 +1,5 @@
-// Between the wire's tensors and ours, for programs that use the client library.
+// Converts between the tensors of the wire and HostTensor, for users of the client library. Copies
+// the data. Pure; any thread.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -10,7 +11,7 @@ namespace hyperserve {
 v1::Tensor ToWire(const TensorView& tensor);
 v1::Tensor ToWire(const HostTensor& tensor);
 
-// kInternal where a reply's dtype, shape and bytes do not fit together.
+// kInternal where dtype, shape and bytes of a reply do not fit together.
 absl::StatusOr<HostTensor> FromWire(const v1::Tensor& tensor);
 
 }  // namespace hyperserve

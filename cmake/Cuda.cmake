@@ -1,5 +1,5 @@
-# CUDA for the whole tree, before the first library: what links kernels must know the language. Compiled for A100 and H100;
-# newer devices take the PTX.
+# Enables CUDA for the whole tree. Included before the first library, since targets that link kernels need the language.
+# Code is compiled for A100 and H100; newer devices compile the PTX.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80;90a")
 endif()

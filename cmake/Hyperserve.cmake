@@ -1,7 +1,7 @@
-# The few words that the folders' CMakeLists use.
+# Functions for the CMakeLists of the folders.
 
-# hyperserve_library(NAME SOURCES ... DEPS ... [TORCH]): a static library of one folder; includes are from the root.
-# TORCH: its sources include LibTorch and share one precompiled torch/torch.h.
+# hyperserve_library(NAME SOURCES ... DEPS ... [TORCH]): the static library of one folder. Include paths begin at the root.
+# TORCH: the sources include LibTorch and share one precompiled torch/torch.h.
 function(hyperserve_library name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
   if(ARG_SOURCES)
@@ -16,22 +16,23 @@ function(hyperserve_library name)
   endif()
 endfunction()
 
-# The target's sources include LibTorch: flags, libraries and the shared precompiled header.
+# Adds flags, libraries and the shared precompiled header to a target with sources that include LibTorch.
 function(hyperserve_torch name)
   target_link_libraries(${name} PRIVATE torch_headers)
   if(HYPERSERVE_PCH)
-    # Programs would be compiled with -fPIE, and g++ would then silently read all of LibTorch's headers again.
+    # Programs would else be compiled with -fPIE. The precompiled header does not fit that, and g++ would silently read all
+    # headers of LibTorch again.
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${name} PRIVATE -fPIC)
     target_precompile_headers(${name} REUSE_FROM torch_pch)
   endif()
 endfunction()
 
-# hyperserve_test(NAME SOURCES ... DEPS ... [TORCH] [LABELS ...] [TIMEOUT seconds]): one GoogleTest program, one ctest entry.
+# hyperserve_test(NAME SOURCES ... DEPS ... [TORCH] [LABELS ...] [TIMEOUT seconds]): a GoogleTest program with one ctest entry.
 function(hyperserve_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})  # bin/ is for people
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})  # bin/ is for programs
   target_link_libraries(${name} PRIVATE hyperserve_flags ${ARG_DEPS} GTest::gmock)
   if(ARG_TORCH)
     hyperserve_torch(${name})

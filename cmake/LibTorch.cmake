@@ -1,5 +1,5 @@
-# LibTorch as imported libraries of our own, its headers last in the search order: the wheel's old Protobuf and fmt then
-# shadow nothing. Not find_package(Torch), which fails on the light set of wheels and ignores CMAKE_CUDA_ARCHITECTURES.
+# LibTorch as imported libraries of our own. Its headers come last in the search order, so that the old Protobuf and fmt in
+# the wheel shadow nothing. find_package(Torch) fails on the light set of wheels and ignores CMAKE_CUDA_ARCHITECTURES.
 #   libtorch::cpu    tensors and autograd on the CPU
 #   libtorch::cuda   the same and the GPU (the full set of wheels)
 set(LIBTORCH "" CACHE PATH "Folder that holds LibTorch's include and lib")
@@ -18,7 +18,7 @@ target_compile_options(libtorch_cpu INTERFACE
 target_link_libraries(libtorch_cpu INTERFACE libtorch::torch_cpu libtorch::c10)
 add_library(libtorch::cpu ALIAS libtorch_cpu)
 
-# torch_cuda registers its operators when it is loaded; nothing calls it by name, so the linker is told to keep it.
+# torch_cuda registers its operators when it is loaded. No symbol of it is used, so the linker must be told to keep it.
 add_library(libtorch_cuda INTERFACE)
 target_link_libraries(libtorch_cuda INTERFACE
   libtorch_cpu -Wl,--push-state,--no-as-needed libtorch::torch_cuda libtorch::c10_cuda -Wl,--pop-state)

@@ -1,5 +1,5 @@
-# cmake -DSOURCE=<root> -DOUT=<file.cc> -DVERSION=<x.y.z> -P WriteCommit.cmake: the commit as a C++ source, touched only
-# when it changed.
+# cmake -DSOURCE=<root> -DOUT=<file.cc> -DVERSION=<x.y.z> -P WriteCommit.cmake: writes the commit as a C++ source, only if it
+# has changed.
 set(commit "unknown")
 execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE head OUTPUT_STRIP_TRAILING_WHITESPACE
                 ERROR_QUIET RESULT_VARIABLE failed)
@@ -11,7 +11,7 @@ if(NOT failed)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUT} CONTENT [[
-#include "core/base/version.h"
+#include "programs/version.h"
 
 namespace hyperserve {
 

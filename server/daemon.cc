@@ -12,10 +12,22 @@
 #include "absl/strings/escaping.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
-#include "core/base/version.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/io/file.h"
+#include "programs/version.h"
+#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/clock/clock.h"
 #include "server/listener.h"
+#include "server/metrics/families.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/metrics.h"
+#include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "server/status_pages.h"
 #include "server/warm_up.h"
@@ -23,64 +35,25 @@
 namespace hyperserve {
 namespace {
 
-// A few minutes of work in all, and 0.1 s of one evaluation (0.03 s on a GPU): a core does some
-// 2e10 MACs a second, an H100 some 3e12 on this engine.
-constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
-constexpr double kBatchMacsOfCore = 1.5e9, kBatchMacsOfGpu = 1e11;
-constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other scatters
-constexpr std::chrono::seconds kCloseLimit(2);  // for answers that are on their way to the client
+constexpr std::chrono::seconds kCloseLimit(2);  // for answers on their way to the client
 constexpr std::chrono::milliseconds kClosePoll(2);
-// After draining, calls are still refused in words for this long: one that arrives while gRPC
-// closes ends as CANCELLED, which tells its client nothing.
+// After draining, calls are still answered UNAVAILABLE for this long. A call that arrives while
+// gRPC closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
 
-std::string FirstGpu(const std::vector<DeviceInfo>& devices) {
+// The facts of this machine that the options depend on.
+Machine MachineOf(const std::vector<DeviceInfo>& devices) {
   const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
     return device.name.starts_with("cuda:");
   });
-  return gpu == devices.end() ? "cpu" : gpu->name;
+  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+          .first_gpu = gpu == devices.end() ? "" : gpu->name};
 }
 
-// With everything decided that was left to us, as GetServerInfo tells it.
-Options InForce(Options options, const std::vector<DeviceInfo>& devices) {
-  if (options.device == "auto") options.device = FirstGpu(devices);
-  const bool cpu = options.device == "cpu";
-  const auto decide = [](auto& value, auto choice) {
-    if (value == 0) value = choice;
-  };
-  decide(options.solvers,
-         cpu ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : kSolversOfGpu);
-  decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
-  decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
-  // Who lowers a maximum need not think of what is chosen for those who ask for nothing.
-  const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
-  bound(options.deadline_default_seconds, options.deadline_max_seconds);
-  bound(options.reply_bytes_default, options.reply_bytes_max);
-  bound(options.chunk_rows_default, options.request_rows_max);
-  return options;
-}
-
-CallLimits LimitsOf(const Options& options) {
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-  };
-  return {.request_rows_max = options.request_rows_max,
-          .request_bytes_max = options.queue_bytes_max,
-          .request_macs_max = options.pending_macs_max,
-          .batch_macs_max = options.batch_macs_max,
-          .steps_max = options.steps_max,
-          .save_at_max = options.save_at_max,
-          .reply_bytes_default = options.reply_bytes_default,
-          .reply_bytes_max = options.reply_bytes_max,
-          .stream_rows_max = options.stream_rows_max,
-          .chunk_rows_default = options.chunk_rows_default,
-          .deadline_default = milliseconds(options.deadline_default_seconds),
-          .deadline_max = milliseconds(options.deadline_max_seconds),
-          .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
-}
-
-ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices) {
-  ServerFacts facts{.version = kVersion, .commit = kCommit, .engines = {"readable"}};
+ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices,
+                    const DeviceRuntime& runtime) {
+  ServerFacts facts{.version = kVersion, .commit = kCommit};
+  for (const EngineKind& kind : runtime.engines()) facts.engines.emplace_back(kind.name);
   for (const DeviceInfo& device : devices) {
     facts.devices.push_back({device.name, device.description, device.memory_bytes});
   }
@@ -124,14 +97,15 @@ struct Daemon::Parts {
   void OnBatch(const BatchReport& report);
   void SetHealth(const std::string& name, bool serving) const;
 
-  Options options;  // from StartBatcher on those in force
+  Options options;  // those in force, from StartBatcher on
   const std::function<bool()> ending;
   Metrics metrics;
   RefusedModels refused;
   Environment environment;
+  std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<Batcher> batcher;
-  HyperserveService calls{&environment};
-  AdminService admin{&environment};
+  const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
+  const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
   bool down = false;
@@ -139,9 +113,8 @@ struct Daemon::Parts {
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), devices);
+  options = InForce(std::move(options), MachineOf(devices));
   environment.limits = LimitsOf(options);
-  environment.facts = FactsOf(options, devices);
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
   environment.started = Clock::Real().Now();
@@ -149,19 +122,11 @@ absl::Status Daemon::Parts::StartBatcher() {
   for (const DeviceInfo& one : devices) {
     metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
   }
-  HS_ASSIGN_OR_RETURN(batcher,
-                      Batcher::Start(
-                          {.batch_rows_max = options.batch_rows_max,
-                           .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
-                           .queue_rows_max = options.queue_rows_max,
-                           .queue_bytes_max = options.queue_bytes_max,
-                           .pending_macs_max = static_cast<int64_t>(options.pending_macs_max),
-                           .live_queues_max = options.live_queues_max,
-                           .solvers = options.solvers,
-                           .advance_steps = options.advance_steps,
-                           .turn_max = std::chrono::milliseconds(options.turn_max_ms),
-                           .on_batch = [this](const BatchReport& report) { OnBatch(report); }},
-                          [this] { return MakeReadableEngine(options.device); }, &Clock::Real()));
+  HS_ASSIGN_OR_RETURN(runtime, MakeDeviceRuntime(options.device));
+  environment.facts = FactsOf(options, devices, *runtime);
+  BatcherOptions of_batcher = BatcherOptionsOf(options);
+  of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
+  batcher = std::make_unique<Batcher>(std::move(of_batcher), runtime.get(), &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
 }
@@ -170,10 +135,10 @@ absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
   const ListenerLimits limits{.receive_bytes_max = options.receive_bytes_max,
                               .connection_calls_max = options.connection_calls_max};
-  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, &calls));
+  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, {calls.get()}));
   SetHealth("", false);
   HS_ASSIGN_OR_RETURN(admin_listener,
-                      Listen("admin_address", options.admin_address, limits, &admin));
+                      Listen("admin_address", options.admin_address, limits, {admin.get()}));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start(address.host, address.port,
@@ -184,21 +149,21 @@ absl::Status Daemon::Parts::StartListening() {
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
-  HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
-                      Registry::Open({.repository = options.models,
-                                      .read_only = options.read_only,
-                                      .gate_margin = options.gate_margin,
-                                      .poll_seconds = options.poll_seconds,
-                                      .device = options.device,
-                                      .publish_queue_limit = options.publish_queue_max,
-                                      .warm =
-                                          [this](const auto& model, const auto& correction,
-                                                 const std::function<bool()>& interrupted) {
-                                            return WarmUp(model, correction, options.solvers,
-                                                          interrupted, *batcher, Clock::Real());
-                                          },
-                                      .ending = ending},
-                                     [this](const Registry::Event& event) { OnEvent(event); }));
+  HS_ASSIGN_OR_RETURN(
+      std::unique_ptr<Registry> registry,
+      Registry::Open(
+          {.repository = options.models,
+           .read_only = options.read_only,
+           .gate_margin = options.gate_margin,
+           .poll_seconds = options.poll_seconds,
+           .runtime = runtime.get(),
+           .publish_queue_limit = options.publish_queue_max,
+           .warm =
+               [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
+                 return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
+               },
+           .ending = ending},
+          [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
@@ -222,7 +187,7 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
               absl::CEscape(event.model), event.method, event.generation, event.source,
               absl::CEscape(event.detail));
   if (!result.empty()) {
-    // Every alpha is a method of its own, and anybody may try any.
+    // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
     metrics.Increment(Metric::kPublishResults, {event.model, method, event.source, result});
   } else if (bad) {
@@ -231,7 +196,6 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
 }
 
 void Daemon::Parts::OnBatch(const BatchReport& report) {
-  if (report.model_label.empty()) return;  // warm-up
   metrics.Observe(Metric::kBatchRows, {report.model_label, report.plan_label},
                   static_cast<double>(report.rows));
   metrics.Observe(Metric::kBatchRequests, {report.model_label, report.plan_label},
@@ -253,7 +217,7 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
-// Waits for the calls that were let in, streams to their last chunk; false where the limit came
+// Waits for the calls that were let in; for a stream, to its last chunk. False: the limit came
 // first.
 bool Daemon::Parts::FinishCalls() const {
   const Clock::TimePoint limit =
@@ -265,8 +229,8 @@ bool Daemon::Parts::FinishCalls() const {
   return environment.solving_calls == 0;
 }
 
-// No call waits for its answer any more. gRPC's own grace would last its full length beside every
-// connection that is merely open, so the calls are counted here and gRPC gets none.
+// Every call has been answered. gRPC's grace period would last its full length while a connection
+// is open, so this counts the calls itself and gives gRPC no grace.
 void Daemon::Parts::Close() {
   const Clock::TimePoint limit = Clock::Real().Now() + kCloseLimit;
   while (environment.calls_in_flight > 0 && Clock::Real().Now() < limit) {
@@ -300,7 +264,7 @@ void Daemon::Shutdown() {
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
-  if (parts.environment.registry()) {  // else it never took a call
+  if (parts.environment.registry()) {  // else it never let a call in
     spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
     const bool all = parts.FinishCalls();
     parts.batcher->Drain(std::chrono::milliseconds(0));

@@ -1,4 +1,5 @@
-// The daemon: joins registry, batcher, services and pages, and takes them apart in order.
+// The daemon: builds registry, batcher, services and pages, and takes them apart in order. Used by
+// main alone, from one thread.
 #pragma once
 
 #include <functional>
@@ -11,17 +12,24 @@ namespace hyperserve {
 
 class Daemon {
  public:
-  // Listens, loads the models, warms them; ready when this returns. Calls that come before are
-  // UNAVAILABLE. Fails in words where an address is taken, the device is not there, or not one
-  // model could be loaded. From the moment on where `ending` says yes (thread-safe), loading and
-  // examining stop at their next step: Start fails with kUnavailable, candidates are answered
-  // UNAVAILABLE and nothing of them stays.
+  // Listens, then loads and warms the models. The daemon is ready when Start returns; it answers
+  // earlier calls with UNAVAILABLE, and /readyz says "loading". Blocks as long as loading takes.
+  // Precondition: `options` passed ValidateOptions.
+  //
+  // kInvalidArgument: the device is not there. kUnavailable: an address is taken, or `ending` said
+  // yes. kFailedPrecondition: no model could be loaded. Other codes come from the file system. A
+  // Start that fails leaves nothing open.
+  //
+  // `ending` says whether the process was asked to end; it is thread-safe, and the registry's
+  // thread asks it. Once it says yes, loading and examining stop at their next step: candidates are
+  // answered UNAVAILABLE, and nothing of them is kept.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Options& options,
                                                        std::function<bool()> ending);
-  ~Daemon();
+  ~Daemon();  // calls Shutdown
 
-  // Health NOT_SERVING and no new calls; what is in flight is finished within drain_seconds, the
-  // rest answered UNAVAILABLE; then all is closed.
+  // Sets health to NOT_SERVING and refuses new calls. Waits up to drain_seconds for the calls that
+  // were let in, answers the others UNAVAILABLE, ends the registry and closes the gRPC ports. The
+  // pages over HTTP say "draining" until the destructor has run. A second call does nothing.
   void Shutdown();
 
  private:

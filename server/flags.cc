@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "core/base/command_line.h"
+#include "programs/command_line.h"
 
 namespace hyperserve {
 namespace {
@@ -15,7 +15,8 @@ namespace {
   std::exit(kUsageExitCode);  // NOLINT(concurrency-mt-unsafe): the only thread yet
 }
 
-// Empty is the flag's default: a script whose variable is not set would get a daemon.
+// An empty --check is the flag's default. A script whose variable is not set must not start a
+// daemon.
 bool ChecksNothing(std::string_view argument, std::string_view next) {
   return argument == "--check=" || argument == "-check=" ||
          ((argument == "--check" || argument == "-check") && next.empty());

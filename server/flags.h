@@ -5,8 +5,9 @@
 
 namespace hyperserve {
 
-// Reads flags and flag files. Ends the process where the line says so: 0 after --help and
-// --version, 2 with words on stderr where a flag or a value is wrong.
+// Reads flags and flag files (--flagfile). What it returns has passed ValidateOptions. Ends the
+// process with 0 after --help and --version, and with 2 and a message on stderr where a flag or a
+// value is wrong. Call it once, first thing in main: no other thread may run yet.
 Options ParseCommandLine(int argc, char** argv);
 
 }  // namespace hyperserve

@@ -38,7 +38,8 @@ void SetUpGrpc() {
 }
 
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                const ListenerLimits& limits, grpc::Service* service) {
+                                const ListenerLimits& limits,
+                                const std::vector<grpc::Service*>& services) {
   Listener listener;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &listener.port);
@@ -47,7 +48,7 @@ absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& addr
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.connection_calls_max);
   builder.SetMaxReceiveMessageSize(limits.receive_bytes_max);
   builder.SetMaxSendMessageSize(-1);  // replies are bounded by max_reply_bytes
-  builder.RegisterService(service);
+  for (grpc::Service* service : services) builder.RegisterService(service);
   listener.others = std::make_unique<UnknownCalls>();
   builder.RegisterCallbackGenericService(listener.others.get());
   listener.server = builder.BuildAndStart();

@@ -1,5 +1,6 @@
-// A gRPC server on one address, with health and reflection beside its service. Any other call,
-// those of the Open Inference Protocol among them, is UNIMPLEMENTED in words.
+// A gRPC server on one address. It offers health and reflection beside its services. A call that
+// none of them knows is answered UNIMPLEMENTED with a message; so are the calls of the Open
+// Inference Protocol.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -7,28 +8,33 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace hyperserve {
 
+// The owner calls server->Shutdown before it destroys a Listener.
 struct Listener {
-  std::unique_ptr<grpc::CallbackGenericService> others;  // answers what no service knows
+  std::unique_ptr<grpc::CallbackGenericService> others;  // answers the calls that no service knows
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  int port = 0;  // the real one, where the address asked for port 0
 };
 
-// Call once before the first listener.
+// Turns on health and reflection for all later listeners. Call it before the first Listen.
 void SetUpGrpc();
 
 struct ListenerLimits {
-  int receive_bytes_max = 0;
-  int connection_calls_max = 0;
+  int receive_bytes_max = 0;     // bytes of one request
+  int connection_calls_max = 0;  // calls at once on one connection
 };
 
-// Listens when Listen returns. `address`: host:port, port 0: any free one. kUnavailable in words
-// where it is taken: ports are never shared with another daemon.
+// The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
+// `flag` names the address in messages. The services must outlive the listener. kUnavailable: the
+// port is taken, or the address is not one of this machine. A port is never shared with another
+// daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                const ListenerLimits& limits, grpc::Service* service);
+                                const ListenerLimits& limits,
+                                const std::vector<grpc::Service*>& services);
 
 }  // namespace hyperserve

@@ -4,11 +4,14 @@
 #include <cstdio>
 
 #include "core/base/one_line.h"
-#include "core/base/standard_streams.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
+#include "programs/standard_streams.h"
 #include "server/daemon.h"
 #include "server/flags.h"
-#include "server/registry/registry.h"
+#include "server/options.h"
+#include "server/registry/check.h"
 #include "server/signal_watch.h"
 
 namespace hyperserve {

@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
@@ -9,6 +10,15 @@
 
 namespace hyperserve {
 namespace {
+
+// Pending: a few minutes of work. Batch: a few milliseconds for one evaluation (0.03 s on a GPU). A
+// core does about 2e10 MACs a second; an H100 about 3e12 with the readable engine.
+constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
+constexpr double kBatchMacsOfCore = 5e7, kBatchMacsOfGpu = 1e11;
+// About 25 us of calls on a CPU, about 150 us of launches on a GPU.
+constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
+constexpr int64_t kLiveRunsOfSolver = 8;
+constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other hands out results
 
 template <class T>
 std::string NumberText(T value) {
@@ -20,7 +30,7 @@ std::string NumberText(T value) {
 template <class T>
 absl::Status CheckRange(std::string_view name, T value, double least, double most) {
   const auto number = static_cast<double>(value);
-  if (number >= least && number <= most) return absl::OkStatus();  // not so for NaN
+  if (number >= least && number <= most) return absl::OkStatus();  // false for NaN
   return absl::InvalidArgumentError(absl::StrFormat(
       "--%s=%s is not within [%.15g, %.15g]", std::string(name), NumberText(value), least, most));
 }
@@ -56,6 +66,59 @@ std::vector<OptionLine> OptionLines(const Options& options) {
           HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_LINE)
 #undef HYPERSERVE_LINE
   };
+}
+
+Options InForce(Options options, const Machine& machine) {
+  if (options.device == "auto")
+    options.device = machine.first_gpu.empty() ? "cpu" : machine.first_gpu;
+  const bool cpu = options.device == "cpu";
+  const auto decide = [](auto& value, auto choice) {
+    if (value == 0) value = choice;
+  };
+  decide(options.solvers, cpu ? machine.cores : kSolversOfGpu);
+  decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
+  decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
+  decide(options.evaluation_macs_fixed, cpu ? kFixedMacsOfCore : kFixedMacsOfGpu);
+  decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
+  // A lowered maximum also lowers the default, so that an operator need not set both.
+  const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
+  bound(options.deadline_default_seconds, options.deadline_max_seconds);
+  bound(options.reply_bytes_default, options.reply_bytes_max);
+  bound(options.chunk_rows_default, options.request_rows_max);
+  return options;
+}
+
+CallLimits LimitsOf(const Options& options) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  };
+  return {.request_rows_max = options.request_rows_max,
+          .request_bytes_max = options.queue_bytes_max,
+          .request_macs_max = options.pending_macs_max,
+          .batch_macs_max = options.batch_macs_max,
+          .steps_max = options.steps_max,
+          .save_at_max = options.save_at_max,
+          .reply_bytes_default = options.reply_bytes_default,
+          .reply_bytes_max = options.reply_bytes_max,
+          .stream_rows_max = options.stream_rows_max,
+          .chunk_rows_default = options.chunk_rows_default,
+          .deadline_default = milliseconds(options.deadline_default_seconds),
+          .deadline_max = milliseconds(options.deadline_max_seconds),
+          .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
+}
+
+BatcherOptions BatcherOptionsOf(const Options& options) {
+  return {.batch_rows_max = options.batch_rows_max,
+          .queue_delay_max = std::chrono::microseconds(options.queue_delay_max_us),
+          .queue_rows_max = options.queue_rows_max,
+          .queue_bytes_max = options.queue_bytes_max,
+          .pending_macs_max = static_cast<int64_t>(options.pending_macs_max),
+          .live_queues_max = options.live_queues_max,
+          .live_runs_max = options.live_runs_max,
+          .solvers = options.solvers,
+          .turn_max = std::chrono::microseconds(options.turn_max_us),
+          .evaluation_macs_fixed = options.evaluation_macs_fixed,
+          .on_batch = nullptr};
 }
 
 absl::Status ValidateOptions(const Options& options) {

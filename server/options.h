@@ -1,6 +1,6 @@
 // The one page of options: every flag and every limit of the daemon with its default, bounds, unit
-// and reason. To add one: a line here; the flag, --help, GetServerInfo and docs/OPERATIONS.md
-// follow.
+// and reason. A new option is one line here: the flag, --help and GetServerInfo follow, and
+// server_docs_test compares the table of docs/OPERATIONS.md. Every function here is pure.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
 
 namespace hyperserve {
 
-// X(name, default, unit, reason)
+// Options whose value is text: X(name, default, unit, reason)
 #define HYPERSERVE_TEXT_OPTIONS(X)                                                                \
   X(models, "models", "folder", "the model repository that is served")                            \
   X(check, "", "folder", "checks this model or repository, names what does not fit, and exits")   \
@@ -25,14 +27,15 @@ namespace hyperserve {
   X(log_level, "info", "debug, info, warn or error",                                              \
     "debug: a line for every call; info: for calls that failed and for what changed")
 
-// X(type, name, default, least, most, unit, reason)
+// Options whose value is a number: X(type, name, default, least, most, unit, reason). Where the
+// reason says what 0 means, InForce puts the real value in its place.
 #define HYPERSERVE_NUMBER_OPTIONS(X)                                                              \
   X(int32_t, solvers, 0, 0, 1024, "threads",                                                      \
-    "each with an engine of its own; 0: the cores of the CPU, or two for a GPU")                  \
+    "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                   \
   X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                               \
     "of one batch; larger requests are split and merged again")                                   \
-  X(int64_t, queue_delay_max_us, 2000, 0, 1000000, "microseconds",                                \
-    "the oldest row waits no longer for company")                                                 \
+  X(int64_t, queue_delay_max_us, 500, 0, 1000000, "microseconds",                                 \
+    "the oldest row waits no longer for company, and only while all solvers are busy")            \
   X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
     "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
@@ -42,12 +45,16 @@ namespace hyperserve {
     "solver on a CPU, 1e15 on a GPU")                                                             \
   X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
     "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \
-    "0: 1.5e9 on a CPU (about 0.1 s), 1e11 on a GPU")                                             \
+    "0: 5e7 on a CPU (a few milliseconds), 1e11 on a GPU")                                        \
+  X(double, evaluation_macs_fixed, 0, 0, 1e18, "MACs",                                            \
+    "what an evaluation costs beside its rows: below it long and short solves share a batch; "    \
+    "0: 5e5 on a CPU, 5e8 on a GPU")                                                              \
   X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                              \
     "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")      \
-  X(int32_t, advance_steps, 1, 1, 1000, "steps", "of a batch between two looks at deadlines")     \
-  X(int64_t, turn_max_ms, 50, 0, 600000, "milliseconds",                                          \
-    "of a batch; then others that wait go first, so that a long solve delays nobody long")        \
+  X(int64_t, live_runs_max, 0, 0, 65536, "batches",                                               \
+    "in memory, those that gave way to shorter ones among them; 0: eight for each solver")        \
+  X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                      \
+    "of a batch, at least one evaluation of f; then shorter work goes first")                     \
   X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                         \
     "of one request or chunk; at most queue_rows_max, else it could never be queued")             \
   X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                              \
@@ -80,6 +87,7 @@ namespace hyperserve {
     "waiting for the gate; more are RESOURCE_EXHAUSTED")                                          \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
+// One value for each line of the page, by name. A default-constructed Options has the defaults.
 struct Options {
 #define HYPERSERVE_FIELD(name, value, ...) std::string name = value;
   HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FIELD)
@@ -89,19 +97,33 @@ struct Options {
 #undef HYPERSERVE_FIELD
 };
 
-// A line of the page.
+// One line of the page, as text.
 struct OptionLine {
   std::string name, value, unit, reason;
 };
-// The lines with the values of `options`, in the page's order.
+// All lines with the values of `options`, in the page's order.
 std::vector<OptionLine> OptionLines(const Options& options);
 
-// kInvalidArgument names the flag, its value and what would be right.
+// The facts of a machine that defaults depend on.
+struct Machine {
+  int cores = 1;
+  std::string first_gpu;  // "cuda:0"; empty: none
+};
+// The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
+// machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.
+Options InForce(Options options, const Machine& machine);
+
+// The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
+// come from InForce.
+CallLimits LimitsOf(const Options& options);
+BatcherOptions BatcherOptionsOf(const Options& options);
+
+// kInvalidArgument names the flag, its value and the values that are allowed.
 absl::Status ValidateOptions(const Options& options);
 
-// What --help prints.
+// The text of --help.
 std::string OptionsHelp();
-// The table of docs/OPERATIONS.md.
+// The table of flags in docs/OPERATIONS.md.
 std::string OptionsMarkdown();
 
 }  // namespace hyperserve

@@ -10,9 +10,9 @@
 namespace hyperserve {
 namespace {
 
-constexpr int kExitOfSignal = 128;  // as a shell says it: 130 for SIGINT, 143 for SIGTERM
+constexpr int kExitOfSignal = 128;  // as shells do: 130 for SIGINT, 143 for SIGTERM
 
-std::atomic<int> first{0};  // 0: none came
+std::atomic<int> first{0};  // 0: no signal yet
 
 void Watch(sigset_t signals) {
   int signal = 0;

@@ -1,17 +1,19 @@
-// SIGTERM and SIGINT, taken by one thread: the first asks the daemon to end, the second ends the
-// process at once.
+// One thread takes SIGTERM and SIGINT. The first signal asks the daemon to end; the second ends the
+// process at once with 128 + its number.
 #pragma once
 
 namespace hyperserve {
 
-// Blocks both signals in this thread and all that it starts later, and starts the watching thread
-// (which lives as long as the process). Call once, before any other thread is there.
+// Starts the watching thread, which lives as long as the process. Blocks both signals in the
+// calling thread and in every thread that it starts later, so call it once, before any other thread
+// runs.
 void StartSignalWatch();
 
-// Whether the first signal came. Thread-safe.
+// Has the first signal come? Thread-safe; never waits.
 bool SignalCame();
 
-// Waits for the first signal; its number. Returns at once when it has come already.
+// Waits for the first signal and returns its number; at once where it has come already.
+// Thread-safe.
 int WaitForSignal();
 
 }  // namespace hyperserve

@@ -4,6 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/one_line.h"
+#include "core/plan/plan.h"
+#include "server/batching/work.h"
+#include "server/metrics/families.h"
+#include "server/metrics/metrics.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {
@@ -14,7 +20,7 @@ void SetModelFigures(const ServedModel& served, Metrics& metrics) {
   double problems = served.problem.empty() ? 0 : 1;
   for (const CorrectionState& state : served.corrections) {
     if (!state.problem.empty()) ++problems;
-    if (!state.active) continue;  // a refused candidate must not make a label
+    if (!state.active) continue;  // a refused candidate must not become a label
     metrics.Set(Metric::kActiveGeneration, {served.name, PrintMethod(state.method)},
                 static_cast<double>(state.active->number));
   }
@@ -53,7 +59,7 @@ std::vector<RefusedModels::Refusal> RefusedModels::List() const {
 
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   Metrics& metrics = *environment.metrics;
-  const Batcher::Depth depth = environment.batcher->depth();
+  const QueueDepth depth = environment.batcher->depth();
   metrics.Set(Metric::kQueueRequests, {}, static_cast<double>(depth.requests));
   metrics.Set(Metric::kQueueRows, {}, static_cast<double>(depth.rows));
   metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));

@@ -1,5 +1,5 @@
-// What the daemon tells over HTTP: figures that are read when somebody asks, and whether it is
-// ready.
+// The pages /metrics and /readyz. Both are made anew for each request. Thread-safe: the threads of
+// the HTTP server call them at the same time. They never fail and wait for no solve and no file.
 #pragma once
 
 #include <mutex>
@@ -11,9 +11,10 @@
 
 namespace hyperserve {
 
-// Models that were refused, by name, for /readyz and metrics. Thread-safe.
+// The models that were refused at start. Thread-safe: the registry's thread adds, pages read.
 class RefusedModels {
  public:
+  // Both texts come from files and are not checked: escape them before they are printed.
   struct Refusal {
     std::string model, reason;
   };
@@ -25,9 +26,11 @@ class RefusedModels {
   std::vector<Refusal> refusals_;  // guarded by mutex_
 };
 
-// The page for Prometheus.
+// The page for Prometheus. It first sets the gauges that nobody updates: queues, generations,
+// problems, readiness.
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused);
-// 200 "ready" or 503 "loading" / "draining"; below it a line for every model and every problem.
+// 200 "ready", 503 "loading" or 503 "draining". Below it one line for each model with its active
+// generations, and one for each problem.
 HttpReply ReadyPage(const Environment& environment, const RefusedModels& refused);
 
 }  // namespace hyperserve

@@ -1,95 +1,86 @@
 #include "server/warm_up.h"
 
-#include <future>
-#include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
+#include <algorithm>
 
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {
 
-constexpr std::chrono::seconds kLimit(120);
-
-// The caller's question, which solvers may still hold when nobody waits any more: a batcher that
-// shuts down answers before its batches have ended.
-class Question {
- public:
-  explicit Question(std::function<bool()> ask) : ask_(std::move(ask)) {}
-
-  bool Ask() {
-    const std::lock_guard lock(mutex_);
-    return !ask_ || ask_();
+BatchSpec SpecOf(const WarmUpSubject& subject, const Plan& plan) {
+  const ModelSpec& model = subject.model->spec();
+  const bool classifier = model.kind == ModelKind::kClassifier;
+  BatchSpec spec{.model = subject.model,
+                 .tier = plan.tier,
+                 .entry = classifier ? Entry::kInput : Entry::kNoise,
+                 .direction = classifier ? Direction::kForward : Direction::kNoiseToData,
+                 .want_outputs = classifier};
+  if (plan.adaptive() != nullptr) SetPlan(*plan.adaptive(), spec);
+  if (plan.fixed() != nullptr) SetPlan(*plan.fixed(), spec);
+  if (plan.hypersolved()) {
+    spec.correction = subject.correction;
+    spec.direction = subject.correction->spec().direction;
   }
-  void Withdraw() {
-    const std::lock_guard lock(mutex_);
-    ask_ = nullptr;
-  }
-
- private:
-  std::mutex mutex_;
-  std::function<bool()> ask_;  // guarded by mutex_
-};
-
-BatchSpec WarmUpSpec(const std::shared_ptr<const Model>& model,
-                     const std::shared_ptr<const Hypersolver>& correction) {
-  BatchSpec spec{.model = model};
-  if (correction != nullptr) {
-    const HypersolverSpec& trained = correction->spec();
-    spec.correction = correction;
-    spec.direction = trained.direction;
-    spec.plan = FixedPlan{.method = trained.method,
-                          .steps = trained.steps.empty() ? 1 : trained.steps.front(),
-                          .hypersolved = true};
-  } else {
-    spec.direction = model->spec().direction;
-    spec.plan = AdaptivePlan{.method = {Method::kDopri5}, .rtol = 1e-3, .atol = 1e-3};
-    spec.max_steps = 100;  // a stiff model need not be solved to be warm
-  }
-  spec.entry = Entry::kInput;
-  spec.want_outputs = model->spec().kind == ModelKind::kClassifier;
   return spec;
+}
+
+std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
+  std::vector<Plan> plans;
+  for (const PlanCalibration& measured : subject.calibration->plans) plans.push_back(measured.plan);
+  if (subject.correction == nullptr) {
+    plans.push_back(DefaultPlanOf(*subject.calibration));
+  } else {
+    plans.push_back(
+        {.choice = FixedPlan{
+             .method = subject.correction->spec().method, .steps = 1, .hypersolved = true}});
+  }
+  // A model's calibration may list hypersolved plans; they are warmed with their own generation.
+  std::erase_if(
+      plans, [&](const Plan& plan) { return plan.hypersolved() && subject.correction == nullptr; });
+  return plans;
+}
+
+// One step is enough: a solve repeats it.
+StepControl OneStep(const BatchSpec& spec) {
+  if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
+  return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
 }
 
 }  // namespace
 
-absl::Status WarmUp(const std::shared_ptr<const Model>& model,
-                    const std::shared_ptr<const Hypersolver>& correction, int solvers,
-                    const std::function<bool()>& interrupted, Batcher& batcher,
-                    const Clock& clock) {
-  Shape shape = {1};
-  const Shape& row = model->spec().input.shape;
-  shape.insert(shape.end(), row.begin(), row.end());
-  const auto zeros = std::make_shared<const HostTensor>(HostTensor::Zeros(Dtype::kF32, shape));
+std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject) {
+  std::vector<BatchSpec> specs;
+  for (const Plan& plan : PlansOf(subject)) {
+    BatchSpec spec = SpecOf(subject, plan);
+    if (std::find(specs.begin(), specs.end(), spec) == specs.end()) {
+      specs.push_back(std::move(spec));
+    }
+  }
+  return specs;
+}
 
-  const auto question = std::make_shared<Question>(interrupted);
-  std::vector<std::future<absl::Status>> answers;
-  for (int i = 0; i < solvers; ++i) {
-    Work work;
-    work.spec = WarmUpSpec(model, correction);
-    work.segment.rows = 1;
-    work.segment.data = {.dtype = zeros->dtype, .shape = zeros->shape, .bytes = zeros->bytes};
-    work.keep_alive = zeros;
-    work.patience = {.deadline = clock.Now() + kLimit,
-                     .cancelled = [question] { return question->Ask(); }};
-    // Different limits are different plans to the batcher, so each goes to a solver of its own.
-    work.spec.max_steps += i;
-    auto answered = std::make_shared<std::promise<absl::Status>>();
-    answers.push_back(answered->get_future());
-    batcher.Submit(std::move(work),
-                   [answered](const absl::StatusOr<WorkResult>& result, const WorkTimes&) {
-                     answered->set_value(result.status());
-                   });
+std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max) {
+  if (device == "cpu") return {1};
+  std::vector<int64_t> rows;
+  for (int64_t bucket = 1; bucket <= batch_rows_max; bucket *= 2) rows.push_back(bucket);
+  return rows;
+}
+
+absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
+                    const std::function<bool()>& interrupted, DeviceRuntime& runtime) {
+  const std::vector<int64_t> buckets = WarmUpRows(runtime.device(), batch_rows_max);
+  for (const BatchSpec& spec : WarmUpSpecs(subject)) {
+    for (const int64_t rows : buckets) {
+      HS_RETURN_IF_ERROR(
+          Annotate(runtime.WarmUp(spec, OneStep(spec), rows, interrupted), "warm-up"));
+    }
   }
-  absl::Status first_error;
-  for (std::future<absl::Status>& answer : answers) {
-    const absl::Status status = answer.get();
-    if (!absl::IsResourceExhausted(status)) first_error.Update(status);
-  }
-  question->Withdraw();
-  return Annotate(first_error, "warm-up");
+  return absl::OkStatus();
 }
 
 }  // namespace hyperserve

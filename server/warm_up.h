@@ -1,21 +1,32 @@
-// First use costs what later use does not: memory, kernels, device copies of weights. Paid here,
-// before anybody waits for it.
+// The first use of a spec costs extra: memory, kernels, copies of weights on the device. WarmUp
+// pays for it on the registry's thread before a request can wait for it. It makes no request and
+// uses neither a queue nor a solver thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <memory>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "server/batching/batcher.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "server/registry/registry_options.h"
 
 namespace hyperserve {
 
-// Solves one row of zeros of the model, with the correction where one is given, on every solver
-// that is free. Blocks, until `interrupted` (thread-safe) says yes: then kCancelled. It is
-// not asked after WarmUp has returned. An overloaded batcher is no error: then its engines are
-// warm.
-absl::Status WarmUp(const std::shared_ptr<const Model>& model,
-                    const std::shared_ptr<const Hypersolver>& correction, int solvers,
-                    const std::function<bool()>& interrupted, Batcher& batcher, const Clock& clock);
+// The specs to warm, each once: those of the calibrated plans, of the default plan (for a model)
+// and of the plans that use the correction (for a generation). Pure.
+std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
+
+// The batch sizes to warm, in rows: 1 on a CPU, where the cost does not depend on the size; every
+// power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
+std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
+
+// Makes one step of every spec at every batch size, on the calling thread. kCancelled where
+// `interrupted` says yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called
+// after WarmUp has returned.
+absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
+                    const std::function<bool()>& interrupted, DeviceRuntime& runtime);
 
 }  // namespace hyperserve

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures (when something that decides it has changed) and builds: tools/build.sh PRESET [TARGET...]
+# Builds a preset, and configures it first if its arguments have changed: tools/build.sh PRESET [TARGET...]
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 preset=$1

@@ -1,7 +1,7 @@
-"""The wire only grows: compares proto/ with the committed descriptor set.
+"""Checks that the wire only grows: compares proto/ with the committed descriptor set.
 
-Removed, renamed, retyped and renumbered parts are refused; parts that were added are written to the set by --update
-(`make descriptors`)."""
+Refuses parts that were removed, renamed, retyped or renumbered. --update (`make descriptors`) adds new parts to the set. A
+field may change its type from a message without fields to another message, since no old data is lost."""
 
 import pathlib
 import subprocess
@@ -27,7 +27,7 @@ def build(tree):
 
 
 def parts(encoded):
-    """All that a peer may depend on: {where: what}. Fields and values are keyed by number, methods by name."""
+    """Everything that a peer may depend on: {where: what}. Fields and values are keyed by number, methods by name."""
     found = {}
     for file in descriptor_pb2.FileDescriptorSet.FromString(encoded).file:
         for message in file.message_type:
@@ -59,11 +59,19 @@ def add_enum(found, name, enum):
         found[f"value {name} = {value.number}"] = value.name
 
 
+def grew_from_empty(old, was, now):
+    """True if only the message type of the field has changed, and the old message had no fields."""
+    was, now = was.split(" "), now.split(" ")
+    if "TYPE_MESSAGE" not in was or was[:2] + was[3:] != now[:2] + now[3:]:
+        return False
+    return not any(part.startswith(f"field {was[2].removeprefix('.')} = ") for part in old)
+
+
 def broken(old, new):
     for where, what in old.items():
         if where not in new:
             yield f"{where}: removed, was {what}"
-        elif new[where] != what:
+        elif new[where] != what and not grew_from_empty(old, what, new[where]):
             yield f"{where}: was {what}, is {new[where]}"
 
 

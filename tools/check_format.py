@@ -1,4 +1,4 @@
-"""C++ and CUDA sources are formatted as .clang-format says (`make format` does it)."""
+"""Checks that C++ and CUDA sources are formatted by .clang-format (`make format` does it)."""
 
 import subprocess
 
@@ -9,7 +9,7 @@ def check(tree):
     files = tree.cpp()
     if not files:
         return
-    # .clang-format is looked for from the files upwards.
+    # clang-format looks for .clang-format from each file upwards.
     run = subprocess.run(["clang-format", "--dry-run", "-Werror", "--style=file", *files],
                          cwd=tree.root, capture_output=True, text=True)
     seen = set()

@@ -1,27 +1,20 @@
-"""Files and functions fit one glance, and every folder says what it is."""
+"""Checks the limits on files, functions and folders, and that every folder has a short README."""
 
+import collections
 import re
 
 import source_tree
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
+FOLDER_SOURCES = 25
 README_LINES = 40
 ROOT_README_LINES = 120
 
-# What is not code: comments, literals, preprocessor lines (with their continuations).
-NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\''
-                   r'|^[ \t]*#(?:[^\n\\]|\\.|\\\n)*', re.S | re.M)
-
-
-def blank(match):
-    """As many lines as before, and no braces."""
-    return "\n" * match.group().count("\n")
-
 
 def functions(text):
-    """(first line, number of lines, head) of each function body at namespace or class level."""
-    code = NOISE.sub(blank, text)
+    """Yields (first line, number of lines, head) for each function at namespace or class level."""
+    code = source_tree.code(text)
     depth = inside = 0  # inside: the depth at which the current function opened
     head_start = 0
     start = head = None
@@ -43,7 +36,7 @@ def functions(text):
 
 
 def is_function(opening):
-    """Does this text before a brace open a function? It has parameters and is no type, namespace or initialiser."""
+    """True if this text before a brace opens a function: it has parameters and is no type, namespace or initialiser."""
     text = re.sub(r"\b(public|private|protected)\s*:", "", opening).strip()
     if "(" not in text or re.match(r"(namespace|extern|enum|union)\b", text):
         return False
@@ -53,7 +46,8 @@ def is_function(opening):
 
 
 def check(tree):
-    for file in tree.cpp() + [f for f in tree.files if f.endswith((".py", ".sh", ".cmake", ".proto"))]:
+    sources = tree.cpp() + [f for f in tree.files if f.endswith((".py", ".sh", ".cmake", ".proto"))]
+    for file in sources:
         text = tree.text(file)
         lines = text.count("\n")
         if lines > FILE_LINES:
@@ -62,6 +56,9 @@ def check(tree):
             for line, length, head in functions(text):
                 if length > FUNCTION_LINES:
                     yield f"{file}:{line}: a function of {length} lines, more than {FUNCTION_LINES}: {head[:60]}"
+    for folder, count in collections.Counter(f.rpartition("/")[0] for f in sources).items():
+        if count > FOLDER_SOURCES:
+            yield f"{folder}: {count} sources, more than {FOLDER_SOURCES}: make it two"
     yield from check_readmes(tree)
 
 

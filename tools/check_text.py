@@ -1,10 +1,10 @@
-"""Nothing unfinished and nothing of one machine stands in a tracked text."""
+"""Checks that no tracked text is marked as unfinished or names a path of one machine."""
 
 import re
 
 import source_tree
 
-# Put together so that this file does not find itself.
+# Joined from parts, so that the check does not find this line.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(work|root|home/\w+|Users|mnt)/\w")
 

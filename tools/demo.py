@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The whole story on real data: serve, classify, sample, refresh a correction under load, read the metrics.
+"""The demonstration on real data: serve, classify, sample, refresh a correction under load, read the metrics.
 
     tools/demo.py BIN_DIR DATA_DIR [--models models] [--device auto|cpu|cuda:0] [--out build/demo]
 
-Everything printed was measured in this run. Results, pictures and logs land in --out. Exit code 0 means that every step
-did what it says; otherwise the first step that failed is named, with the end of the daemon's log. Either way nothing is
-left running. Python's standard library only, so that it also runs where nothing can be installed; gnuplot where it is.
+All printed numbers are measured in this run. Results, pictures and logs land in --out. Exit code 0 means that every step
+succeeded. Otherwise the demo names the first step that failed and shows the end of the daemon's log. In both cases no
+process is left running. Uses Python's standard library only, and gnuplot if it is installed.
 """
 
 import argparse
@@ -37,9 +37,9 @@ def arguments():
 
 
 def perform(teller, options, programs, folder):
-    """All acts; what each measured."""
+    """Plays all acts and writes their measurements."""
     for name in (classify.IMAGE_FILE, classify.LABEL_FILE):
-        classify.find(options.data_dir, name)  # now, not after a minute
+        classify.find(options.data_dir, name)  # so that a missing file fails at once
     repository = folder / "models"
     shutil.copytree(options.models, repository)
     trainer = Trainer(programs, options.recipes, folder, options.device)
@@ -89,7 +89,7 @@ def main():
             try:
                 perform(teller, options, programs, pathlib.Path(folder))
             finally:
-                for ending in ENDINGS:  # a second Ctrl-C must not leave anything behind
+                for ending in ENDINGS:  # a second Ctrl-C must not leave a process behind
                     signal.signal(ending, signal.SIG_IGN)
                 programs.stop_all()
     except (Failure, OSError) as failure:

@@ -1,5 +1,5 @@
-# Sourced: decides which set of wheels this machine takes, and sets what building and running need. Writes nothing.
-#   HYPERSERVE_DEVICE=cpu|cuda   overrides what is found
+# Sourced: chooses the set of wheels for this machine, and sets the variables for building and running. Writes nothing.
+#   HYPERSERVE_DEVICE=cpu|cuda   overrides the detection of a GPU
 #   LIBTORCH=folder              a LibTorch of your own instead of the wheel
 #   JOBS=n                       compilers at once
 hyperserve_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,13 +22,13 @@ site=$venv/lib/python3.11/site-packages
 own_libtorch=${LIBTORCH:-}
 libtorch=${own_libtorch:-$site/torch}
 
-# nvcc of CUDA 13: the system's, else in the full set the wheels'.
+# nvcc of CUDA 13: from the system, else from the wheels of the full set.
 nvcc=
 for candidate in "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" "$(command -v nvcc || true)" "$site/nvidia/cu13/bin/nvcc"; do
   if [ -x "$candidate" ] && "$candidate" --version | grep -q 'release 13\.'; then nvcc=$candidate; break; fi
 done
 
-# Without a GPU the CUDA sources are still compiled where nvcc is at hand, so that they cannot rot.
+# Without a GPU, the CUDA sources are compiled where there is nvcc, so that they keep compiling.
 cuda_mode=OFF
 if [ -n "$nvcc" ]; then cuda_mode=COMPILE; fi
 if [ $device = cuda ] && [ -n "$nvcc" ] && [ -e "$libtorch/lib/libtorch_cuda.so" ]; then cuda_mode=ON; fi
@@ -41,7 +41,7 @@ if [ -n "$nvcc" ]; then
   cmake_arguments+=(-DCMAKE_CUDA_COMPILER="$nvcc" -DCUDAToolkit_ROOT="${nvcc%/bin/nvcc}")
 fi
 
-# A compile takes up to 2 GB.
+# One compiler takes up to 2 GB.
 memory_gb=$(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo)
 jobs=$(nproc)
 if [ $((memory_gb / 2)) -lt "$jobs" ]; then jobs=$((memory_gb / 2)); fi

@@ -2,11 +2,11 @@
 torch_pin=2.11.0
 build_pins=(cmake==3.31.6 ninja==1.11.1.4)
 
-# The light set: linking torch_cpu and c10 needs these two of the NVIDIA wheels and no more.
+# The light set. Linking torch_cpu and c10 needs two of the NVIDIA wheels.
 cpu_pins=(torch==$torch_pin nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# The full set, with everything that the wheel asks for.
+# The full set, with all dependencies of the wheel.
 cuda_pins=(torch==$torch_pin)
-# nvcc where the system has none. The last two are pinned because ptxas refuses code of a newer compiler.
+# nvcc for systems without it. The last two are pinned, since ptxas refuses the code of a newer compiler.
 nvcc_pins=('cuda-toolkit[nvcc,cccl]==13.0.2' nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88)
 
 apt_packages=(

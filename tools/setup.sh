@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Installs what building needs, and only what is missing: Debian packages, promtool, and LibTorch, CMake and Ninja in a
-# virtual environment that all clones of one user share. Run again at any time; a second run takes well under a second.
+# Installs what building needs and this machine lacks: Debian packages, promtool, and LibTorch, CMake and Ninja in a virtual
+# environment that all clones of one user share. It may run again at any time; a second run takes well under a second.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 mkdir -p "$hyperserve_cache/bin"
 log=$hyperserve_cache/setup.log
 
-# One set-up at a time; the lock goes with the process.
+# One set-up at a time. The lock ends with the process.
 exec 9>"$hyperserve_cache/setup.lock"
 flock -n 9 || { echo "setup: another set-up is running, waiting for it"; flock 9; }
 log_is_new=
 
-# step TEXT COMMAND...: one line on the terminal, everything else in the log, whose end is shown when the command fails.
+# step TEXT COMMAND...: prints one line, and writes the command's output to the log. If it fails, shows the end of the log.
 step() {
   echo "setup: $1"
   shift
   if [ -z "$log_is_new" ]; then : >"$log" && log_is_new=1; fi
   local status
-  set +e  # not `if ! ...`, under which the shell would go on after a failing line of the command
+  set +e  # under `if ! ...` the shell would ignore a failing line inside the command
   (set -e && "$@") >>"$log" 2>&1 </dev/null
   status=$?
   set -e
@@ -46,7 +46,7 @@ install_packages() {
   apt_get install -y --no-install-recommends "$@"
 }
 
-# install_missing PACKAGE...: asks dpkg first, so that nobody needs root where nothing is missing.
+# install_missing PACKAGE...: asks dpkg first, so root is needed only if a package is missing.
 install_missing() {
   local missing=() have
   have=$(dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' "$@" 2>/dev/null |
@@ -59,7 +59,7 @@ install_missing() {
   fi
 }
 
-# promtool without the package around it, which would start a server.
+# promtool alone: installing its package would start a server.
 unpack_promtool() {
   local folder=$hyperserve_cache/promtool.tmp
   rm -rf "$folder"
@@ -73,7 +73,7 @@ unpack_promtool() {
 wheels() { "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
 
 make_venv() {
-  # Without pip it is half made; with pip, what an interrupted run has already fetched is kept.
+  # Without pip it is incomplete and made again. With pip, the packages of an interrupted run are kept.
   [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv --clear "$venv"
 }
 
@@ -84,7 +84,7 @@ link_nvcc() {
   ln -sf libnvrtc.so.13 "$cuda/lib/libnvrtc.so"
 }
 
-# The stamp names all that the environment holds and is written last: an interrupted set-up is taken up again.
+# The stamp lists the contents of the environment. It is written last, so an interrupted set-up continues at the next call.
 set_up_venv() {
   local wanted=("${build_pins[@]}")
   local need_nvcc=

@@ -1,15 +1,30 @@
-"""The tracked files of a checkout, and how a check reports. Used by the check_*.py beside it."""
+"""The tracked files of a checkout, and the command line and report of a check. Used by the check_*.py in this folder."""
 
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 
 CPP = (".h", ".cc", ".cu", ".cuh")
 
+# Text that is not code: comments and literals, and preprocessor lines with their continuations.
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.S | re.M)
+
+
+def blank(match):
+    """The line breaks of the match, and nothing else."""
+    return "\n" * match.group().count("\n")
+
+
+def code(text):
+    """C++ without comments, literals and preprocessor lines. Lines keep their numbers."""
+    return PREPROCESSOR.sub(blank, NOISE.sub(blank, text))
+
 
 class SourceTree:
-    """What git tracks below `root` and is still there (a dirty tree may have lost a file)."""
+    """The files below `root` that git tracks and that exist (a dirty tree may lack some)."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
@@ -28,11 +43,18 @@ class SourceTree:
             return None
 
 
-def main(check, documentation):
-    """Prints what check(tree) finds, one problem a line; exits 1 if it found any."""
+def main(check, documentation, mend=None):
+    """Prints the problems that check(tree) yields, one in each line, and exits with 1 if there are any.
+
+    --mend calls mend(tree) first."""
     parser = argparse.ArgumentParser(description=documentation)
     parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parent.parent)
-    problems = list(check(SourceTree(parser.parse_args().root)))
+    if mend:
+        parser.add_argument("--mend", action="store_true", help=mend.__doc__)
+    arguments = parser.parse_args()
+    if mend and arguments.mend:
+        mend(SourceTree(arguments.root))
+    problems = list(check(SourceTree(arguments.root)))
     for problem in problems:
         print(problem)
     print(f"{len(problems)} problems")

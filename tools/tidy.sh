@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# clang-tidy over our sources that do not include LibTorch (a file with it takes the better part of a minute).
+# clang-tidy over our sources without LibTorch. A file with it would take most of a minute.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$hyperserve_root"
 tools/build.sh tidy hyperserve_proto hyperserve_grpc hyperserve_recipe_proto  # the generated headers
 
-# Sources with LibTorch are known by its search path in their compile command.
+# Sources with LibTorch have its search path in their compile command.
 mapfile -t sources < <(/usr/bin/python3 - build/tidy/compile_commands.json <<'PYTHON'
 import json, subprocess, sys, os
 tracked = set(subprocess.check_output(["git", "ls-files", "*.cc"], text=True).split())

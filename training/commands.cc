@@ -2,30 +2,49 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
 #include "core/io/file.h"
-#include "training/calibrate.h"
-#include "training/fit_hypersolver.h"
-#include "training/fit_model.h"
-#include "training/picture.h"
-#include "training/progress.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "programs/progress.h"
+#include "programs/stop.h"
+#include "training/data/dataset.h"
+#include "training/data/recipe.h"
+#include "training/fit/fit_hypersolver.h"
+#include "training/fit/fit_model.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+#include "training/measure/picture.h"
 
 namespace hyperserve {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
 struct Run {
   Recipe recipe;
   std::string model_folder;
   at::Device device = at::kCPU;
-  std::unique_ptr<Engine> engine;
-  Progress clock{"", 0};  // how long the command has taken
+  std::unique_ptr<DeviceRuntime> runtime;
+  const Clock::time_point begun = Clock::now();
+
+  std::string TimeText() const {
+    return DurationText(std::chrono::duration<double>(Clock::now() - begun).count());
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
@@ -46,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
   }
   run->model_folder = options.models + "/" + run->recipe.name();
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
-  HS_ASSIGN_OR_RETURN(run->engine, MakeReadableEngine(options.device));
+  HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
   return run;
 }
 
@@ -65,7 +84,7 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   HS_ASSIGN_OR_RETURN(const InputSource source,
                       InputSource::Make(run.recipe, spec, solve.direction, data_folder));
   HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
-  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.engine, solve, rows));
+  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.runtime, solve, rows));
   const std::string solved = absl::StrFormat("under %s, %.1f evaluations a row (%d held-out rows)",
                                              PrintPlan(reference), solution.nfe, rows.count());
   if (flow) {
@@ -76,7 +95,8 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   HS_ASSIGN_OR_RETURN(LabelledImages test,
                       LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
   test.labels.resize(rows.count());
-  return absl::StrFormat("accuracy %.4f %s", Accuracy(solution.outputs, test.labels), solved);
+  return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
+                         solved);
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, const Model& model) {
@@ -88,8 +108,8 @@ absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, co
   return calibration.plans;
 }
 
-// The plans of the generation that is served, or of the newest, measured on the same rows; they win
-// against `served_plans` or, in the other direction, against the same plans measured there.
+// Measures the plans of each correction's served generation, or its newest, on the held-out rows.
+// `wins` compares with `served_plans`, or with the same plans in the correction's own direction.
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
     const std::vector<PlanCalibration>& served_plans) {
@@ -102,7 +122,7 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
     if (!generation.has_value()) continue;
     const std::string generation_folder = absl::StrCat(folder, "/", *generation);
     const auto loaded = Hypersolver::Load(generation_folder, *model);
-    if (!loaded.ok()) {  // of another base, as `model --replace` leaves it
+    if (!loaded.ok()) {  // perhaps of another base, after `model --replace`
       absl::FPrintF(stderr, "%s is left out: %s\n", generation_folder, loaded.status().message());
       continue;
     }
@@ -112,7 +132,7 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
                         InputSource::Make(run.recipe, model->spec(), direction, data_folder));
     HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
     HS_ASSIGN_OR_RETURN(Measurer measurer,
-                        MakeMeasurer(run.recipe, *run.engine, model, direction, std::move(rows)));
+                        MakeMeasurer(run.recipe, *run.runtime, model, direction, std::move(rows)));
     std::vector<PlanCalibration> classical = served_plans;
     if (direction != ServedDirection(model->spec())) {
       HS_ASSIGN_OR_RETURN(classical, MeasureClassical(run.recipe, measurer));
@@ -130,8 +150,8 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
   return plans;
 }
 
-// A folder that is there from now on, so that no hours of work are lost for want of it. What is
-// still empty in the end is removed again.
+// Makes the output folder before the work, so that hours of it are not lost for a path that cannot
+// be written. Folders that are still empty at the end are removed.
 class OutputFolder {
  public:
   OutputFolder() = default;
@@ -142,7 +162,7 @@ class OutputFolder {
     for (const fs::path& folder : made_) fs::remove(folder, not_empty);
   }
 
-  // `way_out`: what to do where it cannot be made.
+  // `way_out` tells the caller what to do if the folder cannot be made.
   absl::Status Make(const std::string& path, std::string_view way_out) {
     std::error_code error;
     for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
@@ -168,7 +188,8 @@ absl::Status CheckReplaces(const std::string& folder, bool replace) {
                    "them refused from then on: name another --models, or give --replace"));
 }
 
-// A folder without model.json is no model: where this is cut short, none is better than a mix.
+// Removes model.json first and writes it last: if this is interrupted, there is no model rather
+// than a mixture of two.
 absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
                         const Calibration& calibration) {
   std::error_code error;
@@ -193,17 +214,17 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
-  const double trained = run->clock.seconds();
+  const std::string trained = run->TimeText();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
   if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
-               DurationText(trained), DurationText(run->clock.seconds()), calibration.device,
-               calibration.default_plan, run->model_folder);
+               trained, run->TimeText(), calibration.device, PrintPlan(DefaultPlanOf(calibration)),
+               run->model_folder);
   return absl::OkStatus();
 }
 
@@ -212,7 +233,7 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
   HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
   HS_ASSIGN_OR_RETURN(fit.classical, ClassicalPlansOf(*run, *fit.model));
-  fit.engine = run->engine.get();
+  fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
   }
@@ -230,7 +251,7 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
                run->recipe.name(), PrintMethod(fitted.spec.method));
   for (const int steps : fitted.spec.steps) absl::PrintF(" %d", steps);
   absl::PrintF("; best of iteration %s, all in %s, on %s\n%s/%d\n",
-               fitted.spec.provenance.at("best_iteration"), DurationText(run->clock.seconds()),
+               fitted.spec.provenance.at("best_iteration"), run->TimeText(),
                fitted.calibration.device, folder, generation);
   return absl::OkStatus();
 }
@@ -242,7 +263,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   }
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->engine, model, options.data));
+                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
   HS_ASSIGN_OR_RETURN(const std::vector<PlanCalibration> corrected,
                       MeasureCorrections(*run, model, options.data, calibration.plans));
   if (StopRequested()) return Stopped();
@@ -252,7 +273,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
-               calibration.reference, calibration.default_plan, DurationText(run->clock.seconds()),
+               calibration.reference, PrintPlan(DefaultPlanOf(calibration)), run->TimeText(),
                calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);

@@ -1,6 +1,9 @@
-// The subcommands of hyperserve-train. Each prints its summary to standard output, progress to
-// standard error, and writes whole files only: one that was stopped or failed leaves nothing
-// behind.
+// The subcommands of hyperserve-train. main calls one of them, once. Each prints its summary to
+// standard output and its progress to standard error. Files are written complete or not at all, at
+// the end: a command that failed or was stopped leaves nothing behind.
+//
+// kInvalidArgument: an option or the recipe is wrong. kCancelled: StopOnSignals saw a signal. Other
+// codes come from reading, training and writing.
 #pragma once
 
 #include <string>
@@ -10,25 +13,28 @@
 namespace hyperserve {
 
 struct CommandOptions {
-  std::string recipe;    // path
+  std::string recipe;    // path of the recipe
   std::string data;      // folder of IDX files
-  std::string models;    // repository with the base model
-  std::string out;       // repository that a new generation goes into; empty: `models`
+  std::string models;    // repository of the base model
+  std::string out;       // hypersolver: repository for the new generation; empty: `models`
   std::string device;    // "cpu", "cuda", "cuda:N"
   int threads = 1;       // of one operation on the CPU
-  int iterations = 0;    // in place of the recipe's; 0: as the recipe says
-  std::string from;      // generation folder to start from; empty: from nothing
-  std::string picture;   // PNG to draw; empty: none
-  bool replace = false;  // model: over one of that name that is there
+  int iterations = 0;    // of training; 0: as the recipe says
+  std::string from;      // hypersolver: generation folder to start from; empty: none
+  std::string picture;   // calibrate: PNG to draw; empty: none
+  bool replace = false;  // model: replaces the model of that name
 };
 
-// <models>/<name>/: model.json, weights.safetensors, calibration.json. kAlreadyExists, before any
-// work, where a model is there and `replace` is not set.
+// Trains the base model and writes <models>/<name>/: model.json, weights.safetensors,
+// calibration.json. kAlreadyExists, before any work: there is a model of that name, and `replace`
+// is not set.
 absl::Status TrainModel(const CommandOptions& options);
-// A new generation in <out>/<name>/hypersolvers/<method>/; its folder is the last line printed.
+// Trains a correction and writes a new generation into <out>/<name>/hypersolvers/<method>/. The
+// last line printed is its folder. Sends nothing to a daemon. kFailedPrecondition: the correction
+// beats its base method at no K; nothing is written.
 absl::Status TrainHypersolver(const CommandOptions& options);
-// <models>/<name>/calibration.json anew. Generations are immutable: their plans are measured and
-// shown beside, and keep the calibration they came with.
+// Measures the classical plans and writes <models>/<name>/calibration.json. It also measures and
+// prints the plans of the corrections, and changes no generation.
 absl::Status Calibrate(const CommandOptions& options);
 
 }  // namespace hyperserve

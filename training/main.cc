@@ -1,4 +1,3 @@
-#include <csignal>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -10,14 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "core/base/command_line.h"
-#include "core/base/host_port.h"
-#include "core/base/standard_streams.h"
-#include "core/base/status.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
+#include "programs/command_line.h"
+#include "programs/standard_streams.h"
+#include "programs/stop.h"
 #include "training/commands.h"
-#include "training/progress.h"
-#include "training/publish.h"
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
 ABSL_FLAG(std::string, data, "/usr/share/datasets/fashion-mnist",
@@ -34,28 +32,19 @@ ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
-ABSL_FLAG(std::string, to, "", "publish: Admin address of a running daemon, HOST:PORT");
-ABSL_FLAG(std::string, to_folder, "", "publish: model repository");
-ABSL_FLAG(std::string, model, "", "publish: the model's name");
-ABSL_FLAG(int64_t, parent, -1,
-          "publish: the generation that this one follows (0: none); refused when it is no longer "
-          "active. -1: whatever is active");
-ABSL_FLAG(absl::Duration, deadline, absl::Seconds(60), "publish: when to give up");
 
 namespace hyperserve {
 namespace {
 
 constexpr int kInterrupted = 130;
-constexpr absl::Duration kDeadlineMin = absl::Milliseconds(1), kDeadlineMax = absl::Hours(24);
 constexpr char kUsage[] =
     "hyperserve-train: trains models and their corrections\n\n"
     "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER] [--replace]\n"
     "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] [--from=FOLDER]\n"
     "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
-    "  hyperserve-train publish GENERATION_FOLDER --model=NAME --to=HOST:PORT|--to_folder=FOLDER\n"
     "  hyperserve-train --version\n";
 
-// Our own flags; Abseil's page holds those of every library as well.
+// The page of our own flags; Abseil's page has the flags of every library too.
 std::string Help() {
   std::map<std::string, std::string> lines;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
@@ -69,49 +58,25 @@ std::string Help() {
   return text;
 }
 
-// What is wrong with the command line; empty: nothing.
+// The problem of the command line; empty: none.
 std::string UsageProblem(const std::vector<char*>& words) {
   const std::string command = words.size() > 1 ? words[1] : "";
-  const bool publishes = command == "publish";
-  if (command.empty()) return "a command is needed: model, hypersolver, calibrate or publish";
-  if (!publishes && command != "model" && command != "hypersolver" && command != "calibrate") {
-    return absl::StrCat("no command '", command,
-                        "': there are model, hypersolver, calibrate, publish");
+  if (command.empty()) return "a command is needed: model, hypersolver or calibrate";
+  if (command != "model" && command != "hypersolver" && command != "calibrate") {
+    return absl::StrCat("no command '", command, "': there are model, hypersolver, calibrate");
   }
-  const size_t arguments = words.size() - 2;
-  if (arguments != (publishes ? 1 : 0)) {
-    return absl::StrCat(command,
-                        publishes ? " takes one GENERATION_FOLDER; " : " takes flags only; ",
-                        arguments, " given");
+  if (const size_t arguments = words.size() - 2; arguments > 0) {
+    return absl::StrCat(command, " takes flags only; ", arguments, " given");
   }
-  if (!publishes) {
-    if (absl::GetFlag(FLAGS_recipe).empty()) return command + " takes --recipe=FILE";
-    if (absl::GetFlag(FLAGS_models).empty()) return command + " takes --models=FOLDER";
-    if (const int threads = absl::GetFlag(FLAGS_threads); threads < 1) {
-      return absl::StrCat("--threads=", threads, " is below 1, the least");
-    }
-    if (const int iterations = absl::GetFlag(FLAGS_iterations); iterations < 0) {
-      return absl::StrCat("--iterations=", iterations, " is below 0, which means the recipe's");
-    }
-    return "";
+  if (absl::GetFlag(FLAGS_recipe).empty()) return command + " takes --recipe=FILE";
+  if (absl::GetFlag(FLAGS_models).empty()) return command + " takes --models=FOLDER";
+  if (const int threads = absl::GetFlag(FLAGS_threads); threads < 1) {
+    return absl::StrCat("--threads=", threads, " is below 1, the least");
   }
-  const std::string to = absl::GetFlag(FLAGS_to);
-  if (absl::GetFlag(FLAGS_model).empty()) return "publish takes --model=NAME";
-  if (to.empty() == absl::GetFlag(FLAGS_to_folder).empty()) {
-    return "publish takes either --to=HOST:PORT or --to_folder=FOLDER";
+  if (const int iterations = absl::GetFlag(FLAGS_iterations); iterations < 0) {
+    return absl::StrCat("--iterations=", iterations, " is below 0, which means the recipe's");
   }
-  if (const absl::Status status = ParseHostPort(to, /*port_min=*/1).status();
-      !to.empty() && !status.ok()) {
-    return absl::StrCat("--to=", to, ": ", status.message());
-  }
-  if (const int64_t parent = absl::GetFlag(FLAGS_parent); parent < -1) {
-    return absl::StrCat("--parent=", parent, " is below -1, which means whatever is active");
-  }
-  const absl::Duration deadline = absl::GetFlag(FLAGS_deadline);
-  if (deadline >= kDeadlineMin && deadline <= kDeadlineMax) return "";
-  return absl::StrCat("--deadline=", absl::FormatDuration(deadline), " is not within [",
-                      absl::FormatDuration(kDeadlineMin), ", ", absl::FormatDuration(kDeadlineMax),
-                      "]");
+  return "";
 }
 
 std::string DeviceName() {
@@ -124,16 +89,7 @@ std::string DeviceName() {
   return found;
 }
 
-absl::Status RunCommand(const std::vector<char*>& words) {
-  const std::string command = words[1];
-  if (command == "publish") {
-    return Publish({.generation = words[2],
-                    .model = absl::GetFlag(FLAGS_model),
-                    .admin_address = absl::GetFlag(FLAGS_to),
-                    .to_folder = absl::GetFlag(FLAGS_to_folder),
-                    .parent = absl::GetFlag(FLAGS_parent),
-                    .deadline = absl::GetFlag(FLAGS_deadline)});
-  }
+absl::Status RunCommand(const std::string& command) {
   const CommandOptions options{.recipe = absl::GetFlag(FLAGS_recipe),
                                .data = absl::GetFlag(FLAGS_data),
                                .models = absl::GetFlag(FLAGS_models),
@@ -162,12 +118,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "hyperserve-train: %s\nsee `hyperserve-train --help`\n", problem.c_str());
     return kUsageExitCode;
   }
-  struct sigaction stop = {};
-  stop.sa_handler = [](int) { RequestStop(); };
-  stop.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the program at once
-  sigaction(SIGINT, &stop, nullptr);
-  sigaction(SIGTERM, &stop, nullptr);
-  const absl::Status status = RunCommand(words);
+  StopOnSignals();
+  const absl::Status status = RunCommand(words[1]);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperserve-train: %s\n", std::string(status.message()).c_str());
   return absl::IsCancelled(status) && StopRequested() ? kInterrupted : 1;

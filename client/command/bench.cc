@@ -14,18 +14,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/command/command.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/json_writer.h"
-#include "client/command/output.h"
-#include "client/command/percentile.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/percentile.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -34,7 +39,7 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPauseAfterFailure{50};
 
-// One request, as it was seen from here.
+// One request, as the client saw it.
 struct Sent {
   double start = 0;    // seconds since 1970
   double seconds = 0;  // until its reply
@@ -43,7 +48,8 @@ struct Sent {
   int64_t rows_failed = 0;
 };
 
-// What every request asks: rows of the input in turn, or samples whose row numbers go on.
+// The content of the requests: the rows of the input in turn, or samples with ascending row
+// numbers.
 struct Load {
   v1::GetModelReply model;
   Plan plan;
@@ -76,7 +82,7 @@ absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t numb
   }
   const int64_t places = load.rows->shape[0] / load.rows_per_request;
   const int64_t begin = number % places * load.rows_per_request;
-  v1::Tensor inputs = ToWire(SliceRows(*load.rows, begin, begin + load.rows_per_request));
+  v1::Tensor inputs = ToWire(RowsOf(load.rows->view(), begin, load.rows_per_request));
   if (IsFlow(load.model)) {
     v1::LogProbRequest request;
     *request.mutable_options() = std::move(options);
@@ -106,13 +112,13 @@ Sent Measure(Client& client, const Load& load, int64_t number) {
   return sent;
 }
 
-// The closed loop: each thread has a client of its own and always one request under way.
+// A closed loop: each thread has a client of its own and always one request under way.
 std::vector<Sent> RunLoop(const Load& load) {
   const int concurrency = absl::GetFlag(FLAGS_concurrency);
   const int64_t count = absl::GetFlag(FLAGS_count);
   const auto end = Steady::now() + absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_duration));
   ClientOptions options = ClientOptionsFromFlags();
-  options.retry = {.attempts_max = 1};  // what fails is counted, not hidden
+  options.retry = {.attempts_max = 1};  // failures are counted, not hidden by retries
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   std::vector<Sent> all;
@@ -127,7 +133,7 @@ std::vector<Sent> RunLoop(const Load& load) {
         if (count > 0 && number >= count) break;
         mine.push_back(Measure(client, load, number));
         progress.Advance(1);
-        // A daemon that is full or gone is not to be asked without a pause.
+        // Pause before the next call to a daemon that is full or gone.
         if (!mine.back().status.ok()) {
           std::this_thread::sleep_until(std::min(end, Steady::now() + kPauseAfterFailure));
         }
@@ -158,7 +164,7 @@ struct Report {
   int64_t ok = 0, failed = 0, rows_failed = 0, rows = 0;
   std::map<std::string, int64_t> codes;
   std::set<int64_t> generations;
-  std::vector<double> latencies;  // of requests that were answered OK
+  std::vector<double> latencies;  // of requests with status OK
   absl::Status first_failure;
 };
 

@@ -6,16 +6,22 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/output.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/solve_ledger.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/solve_ledger.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -27,7 +33,7 @@ struct Classified {
   HostTensor top_labels, top_probabilities, probabilities, logits;
 };
 
-// One tensor of all replies, put together; empty where it was not asked for.
+// Joins one tensor of all replies; empty where it was not asked for.
 template <class Get>
 absl::StatusOr<HostTensor> Gather(const std::vector<v1::ClassifyReply>& replies, Get get) {
   std::vector<HostTensor> parts;
@@ -37,7 +43,7 @@ absl::StatusOr<HostTensor> Gather(const std::vector<v1::ClassifyReply>& replies,
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(wire));
     parts.push_back(std::move(part));
   }
-  return ConcatRows(parts);
+  return JoinRows(parts);
 }
 
 absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) {
@@ -82,7 +88,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
   const absl::Status status =
       ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
         v1::ClassifyRequest part = request;
-        *part.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         auto reply = client.Classify(std::move(part), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
@@ -109,14 +115,14 @@ std::string PrintJson(const Classified& all, const std::optional<double>& accura
   return json.Take() + "\n";
 }
 
-// "p_0", "p_1" ...: a column a value of one row.
+// Column names "p_0", "p_1", ..., one for each value of a row.
 void AppendNames(const char* name, const HostTensor& tensor, std::vector<std::string>& names) {
   if (tensor.bytes.empty()) return;
   const int64_t columns = tensor.elements() / tensor.shape[0];
   for (int64_t i = 0; i < columns; ++i) names.push_back(absl::StrCat(name, "_", i));
 }
 
-// One cell a value of row `row`.
+// Appends one cell for each value of row `row`.
 void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>& cells) {
   if (tensor.bytes.empty()) return;
   const int64_t columns = tensor.elements() / tensor.shape[0];

@@ -1,9 +1,10 @@
-// The commands; their arguments and options stand in the table in main.cc. Each returns how many
-// rows failed.
+// The commands of hyperserve-client. The table in main.cc holds their arguments and options. Each
+// reads its options from the flags, prints its results to stdout, and returns the number of failed
+// rows (bench: of failed rows and requests). Main thread only.
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "client/command/command.h"
+#include "client/frame/command.h"
 
 namespace hyperserve {
 

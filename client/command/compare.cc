@@ -8,36 +8,43 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/output.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/solve_ledger.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/solve_ledger.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
 
-// What one plan made of all rows.
+// The results of one plan for all rows.
 struct PlanRun {
   HostTensor state;             // z(s1), [rows, ...]
   std::vector<int64_t> labels;  // classifiers
   SolveLedger ledger;
 };
 
-// One reply's share of it.
+// The results in one reply.
 struct Part {
   HostTensor state;
   std::vector<int64_t> labels;
   v1::SolveInfo info;
 };
 
-// Where the rows come from. Classifiers are asked for labels and z(s1) by Classify; flows are
-// sampled, the same noise for every plan, or, given points, solved in the field's own direction.
+// The source of the rows. Classify returns labels and z(s1) of a classifier. A flow is sampled,
+// from the same noise for every plan; given points, it is solved in the direction of its field.
 struct Problem {
   v1::GetModelReply model;
   std::optional<HostTensor> rows;
@@ -59,14 +66,14 @@ absl::StatusOr<Part> Ask(Client& client, const Problem& problem, v1::SolveOption
   } else if (IsFlow(problem.model)) {
     v1::SolveRequest request;
     *request.mutable_options() = std::move(options);
-    *request.mutable_inputs() = ToWire(SliceRows(*rows, slice.begin, slice.end));
+    *request.mutable_inputs() = ToWire(RowsOf(rows->view(), slice.begin, slice.rows()));
     HS_ASSIGN_OR_RETURN(const auto reply, client.Solve(std::move(request), DeadlineFromFlags()));
     HS_ASSIGN_OR_RETURN(part.state, FromWire(reply.state()));
     part.info = reply.info();
   } else {
     v1::ClassifyRequest request;
     *request.mutable_options() = std::move(options);
-    *request.mutable_inputs() = ToWire(SliceRows(*rows, slice.begin, slice.end));
+    *request.mutable_inputs() = ToWire(RowsOf(rows->view(), slice.begin, slice.rows()));
     request.mutable_want()->set_labels(true);
     request.mutable_want()->set_state(true);
     HS_ASSIGN_OR_RETURN(const auto reply, client.Classify(std::move(request), DeadlineFromFlags()));
@@ -105,7 +112,7 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
     run.labels.insert(run.labels.end(), part.labels.begin(), part.labels.end());
     states.push_back(std::move(part.state));
   }
-  run.state = ConcatRows(states);
+  run.state = JoinRows(states);
   return run;
 }
 
@@ -115,7 +122,7 @@ struct Comparison {
   double agreement = std::numeric_limits<double>::quiet_NaN();  // classifiers
 };
 
-// |dz| / |z| of each row, z of the reference; rows that failed in either are left out.
+// |dz| / |z| of each row, with z from the reference. Rows that failed in either are left out.
 Comparison Compare(const PlanRun& run, const PlanRun& reference) {
   const int64_t rows = run.ledger.rows();
   const int64_t columns = rows == 0 ? 0 : run.state.elements() / rows;
@@ -180,7 +187,7 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
   return problem;
 }
 
-// The lines of the answer, as a table or as JSON.
+// Prints the results, as a table or as JSON.
 class Report {
  public:
   explicit Report(OutputFormat format)

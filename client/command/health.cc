@@ -2,11 +2,13 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/json_writer.h"
-#include "client/command/output.h"
-#include "client/command/session.h"
+#include "client/frame/command.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/session.h"
 #include "core/base/status.h"
 
 namespace hyperserve {
@@ -33,7 +35,7 @@ absl::StatusOr<int64_t> RunHealth(const Arguments& arguments) {
         client.WatchHealth(service, DeadlineFromFlags(),
                            [&](HealthState state) { return Print(service, state, format); });
     if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
-    return 0;  // --timeout is how long it was asked to watch
+    return 0;  // --timeout is the time to watch
   }
   HS_ASSIGN_OR_RETURN(const HealthState state, client.CheckHealth(service, DeadlineFromFlags()));
   Print(service, state, format);

@@ -3,17 +3,23 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/output.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/solve_ledger.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/solve_ledger.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -30,7 +36,7 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::Get
         *request.mutable_options() = SolveOptionsFromFlags(model, plan);
         request.mutable_options()->set_request_id(
             RequestIdOfSlice(slice.index, std::ssize(replies)));
-        *request.mutable_inputs() = ToWire(SliceRows(rows, slice.begin, slice.end));
+        *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         auto reply = client.LogProb(std::move(request), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
         replies[slice.index] = *std::move(reply);
@@ -60,7 +66,7 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
     ledger.Add(reply.info(), part.elements());
     parts.push_back(std::move(part));
   }
-  const HostTensor log_prob = ConcatRows(parts);
+  const HostTensor log_prob = JoinRows(parts);
   if (format == OutputFormat::kJson) {
     JsonWriter json;
     json.BeginObject();

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "client/command/command.h"
 #include "client/command/commands.h"
+#include "client/frame/command.h"
 
 namespace {
 

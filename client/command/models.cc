@@ -4,12 +4,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/json_writer.h"
-#include "client/command/output.h"
-#include "client/command/session.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/session.h"
+#include "client/frame/table.h"
 #include "core/base/status.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
 namespace {

@@ -7,20 +7,24 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/json_writer.h"
-#include "client/command/output.h"
-#include "client/command/session.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/session.h"
+#include "client/frame/table.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kFileBytesMax = 64 << 20;  // what the daemon receives in one message
+constexpr int64_t kFileBytesMax = 64 << 20;  // the daemon's limit for one message
 
 // Every file of the folder.
 absl::StatusOr<v1::PublishHypersolverRequest> ReadGenerationFolder(const std::string& folder) {
@@ -46,7 +50,7 @@ absl::StatusOr<std::string> MethodOf(const v1::PublishHypersolverRequest& reques
     if (file.name() != "hypersolver.json") continue;
     v1::HypersolverSpec spec;
     google::protobuf::util::JsonParseOptions options;
-    options.ignore_unknown_fields = true;  // the daemon judges the file; here only a name is read
+    options.ignore_unknown_fields = true;  // the daemon checks the file; only `method` is read here
     const auto parsed = google::protobuf::util::JsonStringToMessage(file.content(), &spec, options);
     if (parsed.ok() && !spec.method().empty()) return spec.method();
     return FileError(absl::InvalidArgumentError("hypersolver.json names no method: give --method"));

@@ -5,23 +5,30 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/output.h"
-#include "client/command/picture.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/solve_ledger.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/solve_ledger.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/gnuplot.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
 
-// Up to here one reply holds all; more rows come as a stream.
+// The most rows that are asked for in one reply; more come as a stream.
 constexpr int64_t kUnaryRowsMax = 4096;
 
 struct Samples {
@@ -42,7 +49,7 @@ absl::StatusOr<Samples> Draw(Client& client, v1::SampleRequest request) {
   return samples;
 }
 
-// Appends a chunk's list, which may hold one value for all its rows.
+// Appends a list of a chunk, which may hold one value for all rows of the chunk.
 template <class List>
 void Expand(const List& list, int64_t rows, List& to) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -78,7 +85,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   summary.mutable_nfe()->Swap(whole.mutable_nfe());
   summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
   summary.mutable_macs()->Swap(whole.mutable_macs());
-  Samples samples{.points = ConcatRows(points), .log_density = ConcatRows(log_densities)};
+  Samples samples{.points = JoinRows(points), .log_density = JoinRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;
 }
@@ -90,23 +97,38 @@ std::string PrintSamplesCsv(const Samples& samples) {
   return PrintCsv(header, samples.points, samples.log_density);
 }
 
-TensorView ViewOf(const HostTensor& tensor) {
-  return {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+std::string ScatterPlot(const std::string& title, const HostTensor& points) {
+  std::string script = absl::StrCat(
+      "set terminal pngcairo size 800,800 noenhanced\nset title ", GnuplotQuoted(title),
+      "\nset size ratio -1\nset grid\nunset key\nset datafile separator ','\n",
+      "plot '-' using 1:2 with points pointtype 7 pointsize 0.25 linecolor rgb '#301060a0'\n");
+  const std::string lines = PrintCsv({"# x0", "x1"}, points, HostTensor());
+  return absl::StrCat(script, lines, "e\n");
+}
+
+absl::Status WritePicture(const std::string& path, const Samples& samples) {
+  const HostTensor& points = samples.points;
+  if (points.shape.size() != 2 || points.shape[1] != 2) {
+    return WithWayOut(
+        absl::FailedPreconditionError(absl::StrCat(
+            "a picture needs two-dimensional samples, these have shape ", ShapeText(points.shape))),
+        "write a .csv instead");
+  }
+  const SolveLedger& ledger = samples.ledger;
+  const std::string title =
+      absl::StrCat(ledger.model(), ", ", ledger.plan(), ", ", Counted(ledger.rows(), "sample"),
+                   ", ", ShortNumber(ledger.nfe_mean()), " NFE a row");
+  const absl::StatusOr<std::string> png = RunGnuplot(ScatterPlot(title, points));
+  if (!png.ok()) return WithWayOut(png.status(), "install gnuplot, or write a .csv instead");
+  return WriteOutFile(path, *png);
 }
 
 absl::Status WriteSamples(const std::string& path, const Samples& samples) {
   if (path.ends_with(".csv")) return WriteOutFile(path, PrintSamplesCsv(samples));
-  if (path.ends_with(".png")) {
-    const SolveLedger& ledger = samples.ledger;
-    return WriteScatterPng(
-        path,
-        absl::StrCat(ledger.model(), ", ", ledger.plan(), ", ", Counted(ledger.rows(), "sample"),
-                     ", ", ShortNumber(ledger.nfe_mean()), " NFE a row"),
-        samples.points);
-  }
+  if (path.ends_with(".png")) return WritePicture(path, samples);
   std::map<std::string, TensorView, std::less<>> tensors;
-  tensors["x"] = ViewOf(samples.points);
-  if (!samples.log_density.bytes.empty()) tensors["log_density"] = ViewOf(samples.log_density);
+  tensors["x"] = samples.points.view();
+  if (!samples.log_density.bytes.empty()) tensors["log_density"] = samples.log_density.view();
   return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 

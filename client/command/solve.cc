@@ -5,17 +5,24 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/client.h"
 #include "client/command/commands.h"
-#include "client/command/flags.h"
-#include "client/command/output.h"
-#include "client/command/progress.h"
-#include "client/command/rows.h"
-#include "client/command/session.h"
-#include "client/command/solve_ledger.h"
-#include "client/command/table.h"
+#include "client/frame/command.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/frame/json_writer.h"
+#include "client/frame/output.h"
+#include "client/frame/rows.h"
+#include "client/frame/session.h"
+#include "client/frame/solve_ledger.h"
+#include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -25,7 +32,7 @@ struct Solved {
   SolveLedger ledger;
 };
 
-// What the flags say of the problem; rows and options are still missing.
+// The request as the flags describe it, without rows and options.
 absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
   v1::SolveRequest request;
   HS_ASSIGN_OR_RETURN(const auto span, ParseNumbers("span", absl::GetFlag(FLAGS_span)));
@@ -56,7 +63,7 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         v1::Tensor& start =
             absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
-        start = ToWire(SliceRows(rows, slice.begin, slice.end));
+        start = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         auto reply = client.Solve(std::move(part), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
         replies[slice.index] = *std::move(reply);
@@ -73,8 +80,8 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.saved()));
     saved.push_back(std::move(part));
   }
-  solved.state = ConcatRows(states);
-  solved.saved = ConcatRows(saved);
+  solved.state = JoinRows(states);
+  solved.saved = JoinRows(saved);
   return solved;
 }
 
@@ -87,8 +94,7 @@ absl::Status WriteStates(const std::string& path, const Solved& solved) {
   if (path.ends_with(".csv")) return WriteOutFile(path, PrintStates(solved.state));
   std::map<std::string, TensorView, std::less<>> tensors;
   const auto add = [&tensors](const char* name, const HostTensor& tensor) {
-    if (tensor.bytes.empty()) return;
-    tensors[name] = {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes};
+    if (!tensor.bytes.empty()) tensors[name] = tensor.view();
   };
   add("state", solved.state);
   add("saved", solved.saved);

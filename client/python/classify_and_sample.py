@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Classifies images and samples a flow, on the stubs that the build generates.
+"""Classifies images and samples a flow, with the Python stubs that the build generates.
 
     PYTHONPATH=build/release/python python3 client/python/classify_and_sample.py \
         --classifier fashion --images t10k-images-idx3-ubyte.gz --flow pinwheel
@@ -35,7 +35,7 @@ def read_idx_images(path, limit):
 
 
 def floats(tensor):
-    """A tensor of the wire as a flat list."""
+    """The numbers of a tensor of the wire, F32 or F64, as a flat list."""
     values = array.array({v1.DTYPE_F32: "f", v1.DTYPE_F64: "d"}[tensor.dtype])
     values.frombytes(tensor.data)
     if sys.byteorder == "big":

@@ -1,4 +1,5 @@
-// Where a daemon listens, or is called: told apart from a slip before anything waits for it.
+// Network addresses as people write them. A program parses an address before it waits for one, so
+// that a typing error fails at once. Pure; any thread may call it.
 #pragma once
 
 #include <string>
@@ -9,14 +10,14 @@
 namespace hyperserve {
 
 struct HostPort {
-  std::string host;  // an IPv6 address in its brackets
+  std::string host;  // a name, an IPv4 address, or an IPv6 address with its brackets
   int port = 0;
 };
 
-// HOST:PORT, the host a name, an IPv4 address or an IPv6 address in brackets, the port from
-// `port_min` (1 to call, 0 to listen on any free one) to 65535. Else kInvalidArgument, which says
-// what is wrong and what would be right; the text itself is for the caller to name. Pure: looks
-// nothing up.
+// Reads HOST:PORT. The port lies within [port_min, 65535]: callers pass 1; listeners pass 0, which
+// stands for any free port. kInvalidArgument says what is wrong and shows a correct address. The
+// caller adds the name of the option or field that holds the text. The host is never looked up, so
+// it may not exist.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text, int port_min);
 
 }  // namespace hyperserve

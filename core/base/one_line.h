@@ -1,5 +1,5 @@
-// Words of others (a parser that quotes a file over several lines, names that hold line breaks) on
-// one line, where a line is one problem or one event.
+// Escapes foreign text to one line, for logs and reports that print one event on each line. Foreign
+// text is what we did not write: a parser's message, a name from a request or a file.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace hyperserve {
 
-// White space of any length becomes one space, none at the ends; other control characters are
-// spelled \x1b.
+// Joins each run of white space into one space, removes it at both ends, and writes other control
+// characters of ASCII as \x1b. Bytes above 0x7f stay as they are. Never fails.
 inline std::string OneLine(std::string_view text) {
   std::string line;
   for (const char c : text) {

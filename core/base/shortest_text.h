@@ -1,5 +1,5 @@
-// Numbers in words and files: nothing is lost, so a message never shows a value that its own limit
-// would admit.
+// Floating-point numbers as text without loss. A rounded number in an error message can look as if
+// it were within the limit that it broke.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 namespace hyperserve {
 
 // The shortest decimal text that reads back as the same float or double; "nan", "inf", "-inf".
+// Never fails.
 template <std::floating_point Number>
 std::string ShortestText(Number value) {
   std::array<char, 64> buffer;

@@ -52,8 +52,8 @@ absl::StatusOr<at::Device> FindDevice(std::string_view name) {
 }
 
 void SetUpNumerics() {
-  // MKL: the same kernels for every size and alignment. Both libraries read their variables at
-  // their first product.
+  // MKL_CBWR: the same kernels for every size and alignment. Both libraries read their variable at
+  // their first matrix product.
   setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/1);
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/1);
   at::Context& context = at::globalContext();
@@ -62,7 +62,7 @@ void SetUpNumerics() {
   context.setBenchmarkCuDNN(false);
   context.setDeterministicCuDNN(true);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // Fresh memory is never read here; filling it would only cost time.
+  // Nothing of ours reads uninitialized memory; filling it would only cost time.
   context.setDeterministicFillUninitializedMemory(false);
 }
 

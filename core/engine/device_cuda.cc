@@ -1,10 +1,14 @@
-// Linked where the build has CUDA.
+// Linked into builds with CUDA.
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/engine/device.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/kernels/philox.h"
 #include "core/kernels/row_errors.h"
 
@@ -37,7 +41,7 @@ void SumSquares(const kernels::RowErrorOptions& options, const at::Tensor& error
 
 std::vector<DeviceInfo> CudaDevices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};  // no driver is no device
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};  // no driver: no devices
   std::vector<DeviceInfo> devices;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
@@ -56,12 +60,18 @@ void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows) {
 }
 
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                            double rtol, double atol) {
+                            const std::vector<double>& rtol, const std::vector<double>& atol) {
   const c10::DeviceGuard guard(error.device());
   const at::Tensor e = error.contiguous(), a = z0.contiguous(), b = z1.contiguous();
   at::Tensor out = at::empty({e.size(0)}, e.options().dtype(at::kDouble));
-  const kernels::RowErrorOptions options{
-      .rows = e.size(0), .elements = e.numel() / e.size(0), .rtol = rtol, .atol = atol};
+  at::Tensor tolerances = at::empty({2, e.size(0)}, at::kDouble);
+  std::copy(rtol.begin(), rtol.end(), tolerances[0].data_ptr<double>());
+  std::copy(atol.begin(), atol.end(), tolerances[1].data_ptr<double>());
+  tolerances = tolerances.to(e.device());
+  const kernels::RowErrorOptions options{.rows = e.size(0),
+                                         .elements = e.numel() / e.size(0),
+                                         .rtol = tolerances[0].const_data_ptr<double>(),
+                                         .atol = tolerances[1].const_data_ptr<double>()};
   e.scalar_type() == at::kDouble ? SumSquares<double>(options, e, a, b, out)
                                  : SumSquares<float>(options, e, a, b, out);
   return out;

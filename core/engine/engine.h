@@ -1,127 +1,92 @@
-// An engine runs one plan on one batch of rows. No LibTorch type crosses this header.
+// A Run solves rows of one BatchSpec. Rows come in segments and leave as segments. A segment may be
+// admitted while others are under way; from then on they share evaluations of f.
 //
-// An Engine belongs to one solver thread; nothing here is thread-safe and nothing here locks, waits
-// or reads a clock. Input problems are kInvalidArgument before any work; a row that goes wrong ends
-// in its own RowStatus, never in an error.
+//   HS_ASSIGN_OR_RETURN(const Ticket ticket, run->Admit(segment));
+//   for (bool done = false; !done;) {
+//     HS_ASSIGN_OR_RETURN(done, run->Advance(8, cancelled));
+//     ... run->TakeFinished(), run->Admit(another) ...
+//   }
+//
+// No type of LibTorch crosses this header. A Run holds no lock: one thread at a time may use it. It
+// waits for the device only, starts no thread and reads no clock. A row that goes wrong ends in its
+// own RowStatus, never in an error of the run. A row's answer does not depend on other rows: bit
+// for bit on the CPU, and within one bucket on CUDA.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
-#include "core/model/net/model.h"
-#include "core/plan/plan.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
-// Where a row starts.
-enum class Entry {
-  kInput,  // the model's input, before preprocessing: U8 (divided by 255) or F32 (F64 where the
-           // tier is double)
-  kState,  // z(s0) itself: F32 or F64
-  kNoise,  // standard normal, Philox of (seed, first_row + i, dimension): no data
-};
-
-// The rows of one request. Data is [rows, ...] row-major and must outlive Begin().
+// The rows of one request, or a part of them.
 struct Segment {
   int64_t rows = 0;
-  TensorView data;         // empty for kNoise
-  uint64_t seed = 0;       // kNoise
-  uint64_t first_row = 0;  // kNoise
+  TensorView data;         // borrowed; [rows, ...] of the spec's dtype; ignored for kNoise
+  uint64_t seed = 0;       // kNoise only
+  uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
+  StepControl control;     // of all its rows; K or tolerances, as the spec's stepping says
 };
 
-// How a flow's log-density is carried. Served: kDivergence for classical plans.
-enum class LogDensity {
-  kNone,
-  // d(log p)/ds = -tr(df/dz), exact trace by forward-mode tangents, solved by the plan's own method
-  // beside the state (and under its error control). Classical plans only.
-  kDivergence,
-  // log|det| of the Jacobian of each discrete step, by tangents: the exact log-density of the
-  // discrete map. Fixed plans, classical or hypersolved. Computed in double in every tier.
-  kStepMap,
-};
-
-// What a batch has in common: rows of different requests may share a batch where these are equal.
-struct BatchSpec {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<const Hypersolver> correction;  // set exactly where the plan is hypersolved
-  std::variant<FixedPlan, AdaptivePlan> plan;
-  Tier tier = Tier::kExact;
-  Entry entry = Entry::kInput;
-  Direction direction =
-      Direction::kForward;  // flows: the direction of this solve, which may be against the field
-  std::optional<std::array<double, 2>> span;  // the solver's own clock; the model's where absent
-  std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
-  int64_t max_steps = 10000;    // of an adaptive row, accepted and rejected
-  bool want_outputs = false;    // y = h_y(z(s1)) (classifiers)
-  LogDensity log_density = LogDensity::kNone;  // flows only
-};
-
-struct Batch {
-  BatchSpec spec;
-  std::vector<Segment> segments;
-};
-
-// Rows in the order of the batch's segments. Numbers of rows that did not converge are NaN unless
-// said otherwise.
+// The rows of one segment, in its order. Outputs and log-densities of rows that did not converge
+// are NaN. A result that the spec does not ask for is a tensor without dimensions.
 struct BatchResult {
   std::vector<RowStatus> status;
-  HostTensor state;    // z(s1), [rows, state...]; F32 or F64 by tier. Rows that failed hold how far
-                       // they came.
-  HostTensor saved;    // [rows, save_at, state...]; depths not reached are NaN
-  HostTensor outputs;  // [rows, outputs], where wanted
-  // Where asked, F64 [rows]. Solves from noise to data: log p(x) of the sample x = z(s1), which is
-  // log N(z0) - log|det dx/dz0|. Solves from data to noise: log p(x) of the row's x = z(s0), log
-  // N(z1) + log|det dz1/dx|.
+  // z(s1), [rows, state...]; F64 in tier double, else F32. The last finite state of rows that
+  // failed.
+  HostTensor state;
+  HostTensor saved;    // [rows, save_at, state...], dtype of state; NaN at depths not reached
+  HostTensor outputs;  // [rows, outputs], dtype of state
+  // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
+  // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
-  std::vector<int32_t> nfe;  // per row; rejected steps and the first-step estimate included
-  std::vector<int32_t> correction_evaluations;  // per row
-  // Per row: f, g, tangents (one pass each beside the value's), input and output maps included.
+  // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
+  // g, their tangents (one more pass each) and the input and output maps.
+  std::vector<int32_t> nfe;
+  std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;
-  int64_t bucket = 0;  // rows the batch was padded to (at its start)
+  int64_t bucket = 0;  // rows that the nets saw when the segment joined, with padding
 };
 
-class Engine {
+using Ticket = int64_t;  // names a segment within its run; never reused there
+
+struct SolvedSegment {
+  Ticket ticket = 0;
+  BatchResult rows;
+};
+
+class Run {
  public:
-  virtual ~Engine() = default;
-  virtual std::string_view name() const = 0;    // "readable"
-  virtual std::string_view device() const = 0;  // "cpu", "cuda:0"
-  // kUnimplemented with the reason where this engine cannot run the spec (tier fast, dimension too
-  // large for log|det|).
-  virtual absl::Status Supports(const BatchSpec& spec) const = 0;
-  // Starts a batch. Precondition: none is running.
-  virtual absl::Status Begin(const Batch& batch) = 0;
-  // At most `max_steps` steps of the batch; true when every row has finished. `cancelled` is asked
-  // between steps: where it says yes the batch is dropped and the status is kCancelled.
-  virtual absl::StatusOr<bool> Advance(int max_steps, const std::function<bool()>& cancelled) = 0;
-  // The results; ends the batch. Precondition: Advance returned true.
-  virtual absl::StatusOr<BatchResult> TakeFinished() = 0;
+  virtual ~Run() = default;
+
+  // The number of rows that Admit would take now. Limited on CUDA, where a run keeps the bucket
+  // that it was started with.
+  virtual int64_t room() const = 0;
+
+  // Adds a segment; its rows start with the next step. Its data must stay valid until the next
+  // Advance returns or the ticket is dropped. kInvalidArgument for rows, data or a control that do
+  // not fit the spec; kResourceExhausted for more than room() rows. An error changes nothing.
+  virtual absl::StatusOr<Ticket> Admit(const Segment& segment) = 0;
+
+  // Makes at most `evaluations_max` evaluations of f on all rows; true when every row has finished.
+  // Calls `cancelled`, if it is set, before each evaluation and returns kCancelled when it is true.
+  // kInternal where the device or LibTorch fails. After an error the run holds no rows and no
+  // results, and may be used again.
+  virtual absl::StatusOr<bool> Advance(int64_t evaluations_max,
+                                       const std::function<bool()>& cancelled) = 0;
+
+  // The segments that have become complete since the last call. Fails as Advance does.
+  virtual absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() = 0;
+
+  // Forgets a segment that TakeFinished has not returned: its rows cost nothing from the next step
+  // on and have no result. Unknown tickets are ignored.
+  virtual void Drop(Ticket ticket) = 0;
 };
-
-// The readable LibTorch engine, exact and double, on "cpu" or "cuda[:N]". kInvalidArgument for a
-// device that is not there.
-absl::StatusOr<std::unique_ptr<Engine>> MakeReadableEngine(std::string_view device);
-
-// Begin, Advance to the end, TakeFinished: for the gate, the trainer, the tests.
-absl::StatusOr<BatchResult> RunBatch(Engine& engine, const Batch& batch);
-
-// First lines of every main that uses an engine, before the first tensor: MKL_CBWR, TF32 off,
-// deterministic algorithms.
-void SetUpNumerics();
-
-struct DeviceInfo {
-  std::string name;         // "cpu", "cuda:0"
-  std::string description;  // "NVIDIA H100 80GB HBM3", or the CPU's model name
-  int64_t memory_bytes = 0;
-};
-std::vector<DeviceInfo> ListDevices();
 
 }  // namespace hyperserve

@@ -87,7 +87,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   if (info.st_size > max_bytes) return TooLarge(path, info.st_size, max_bytes);
-  // One byte more than stat saw tells when the file has come to its end, also where it grew.
+  // With room for one byte more than stat saw, a read that returns 0 marks the end of the file,
+  // even if the file has grown.
   std::string bytes(static_cast<size_t>(info.st_size) + 1, '\0');
   size_t used = 0;
   while (true) {

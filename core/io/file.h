@@ -1,4 +1,9 @@
-// Whole files: read with a limit, written so that a reader never sees half of one.
+// Whole files: read with a limit on their size, and written so that a reader never sees half a
+// file. Also digests and decompression. All functions may be called from any thread. They block on
+// the disk.
+//
+// Failures of the operating system keep its code (kNotFound, kPermissionDenied, ...) and name the
+// path.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +14,22 @@
 
 namespace hyperserve {
 
-// kNotFound, or kInvalidArgument where the file is larger than max_bytes (the message names both
-// sizes).
+// The bytes of a regular file; links are followed. kNotFound where there is none; kInvalidArgument
+// where it is no regular file or is larger than max_bytes (the message names both sizes). Never
+// waits for the writer of a FIFO.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
 
-// Writes `path`.tmp-<unique>, syncs it and renames it over `path`; the folder is synced too.
+// Writes `path`.tmp-<unique> in the same folder, syncs it, renames it to `path` and syncs the
+// folder. Replaces an existing file. After a failure before the rename, `path` is unchanged and the
+// temporary file is removed. A process that is killed may leave the temporary file behind.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
-// Lower-case hex.
+// The SHA-256 digest as 64 lower-case hexadecimal digits, and as its 32 bytes.
 std::string Sha256Hex(std::string_view bytes);
-// The 32 raw bytes.
 std::string Sha256(std::string_view bytes);
 
-// gzip or zlib to plain bytes; kInvalidArgument for damage or for more than max_bytes.
+// Decompresses one gzip or zlib stream. kInvalidArgument where it is damaged or cut short, where
+// bytes follow it, or where it holds more than max_bytes.
 absl::StatusOr<std::string> Gunzip(std::string_view compressed, int64_t max_bytes);
 
 }  // namespace hyperserve

@@ -9,7 +9,7 @@
 namespace hyperserve {
 namespace {
 
-// Fashion-MNIST's largest file holds 47 MB; a limit well above it, and one that still fits memory.
+// Far above Fashion-MNIST's largest file (47 MB), and small enough for the memory of any machine.
 constexpr int64_t kIdxBytesMax = int64_t{1} << 30;
 constexpr unsigned char kUnsignedByte = 0x08;
 constexpr size_t kDimensionsMax = 8;

@@ -15,8 +15,8 @@ constexpr uint32_t kNoiseStream = 0;
 // In the open interval (0, 1), exact in float32.
 double Uniform(uint32_t word) { return (static_cast<double>(word >> 9) + 0.5) * 0x1p-23; }
 
-// (sin(pi x), cos(pi x)): the argument is reduced exactly, so that multiples of a quarter turn
-// lose nothing.
+// (sin(pi x), cos(pi x)). The argument is reduced exactly, so multiples of a quarter turn are
+// exact.
 std::pair<double, double> SinCosPi(double x) {
   const double quarters = std::nearbyint(2.0 * x);
   const double rest = std::numbers::pi * (x - 0.5 * quarters);
@@ -33,7 +33,7 @@ std::pair<double, double> SinCosPi(double x) {
   }
 }
 
-// Box-Muller: the even dimension's normal, then the odd one's.
+// Box-Muller: the normal of the even dimension, then that of the odd one.
 std::pair<double, double> NormalPair(uint32_t word0, uint32_t word1) {
   const double radius = std::sqrt(-2.0 * std::log(Uniform(word0)));
   const auto [sine, cosine] = SinCosPi(2.0 * Uniform(word1));

@@ -23,7 +23,8 @@ constexpr uint64_t kHeaderBytesMax = 16 << 20;  // room for 100,000 tensors
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kDataAlignment = 8;
 
-// The ranges cover the data exactly, in some order, and each fits its dtype and shape.
+// Checks that the ranges cover the data exactly, in any order, and that each fits its dtype and
+// shape.
 absl::Status CheckRanges(const SafetensorsHeader& header, size_t data_bytes) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const auto& [name, entry] : header.tensors) {
@@ -102,8 +103,8 @@ class Mapping {
 }  // namespace
 
 struct SafetensorsFile::Contents {
-  Mapping mapping;    // what Open holds
-  std::string owned;  // what Parse holds
+  Mapping mapping;    // the bytes of Open
+  std::string owned;  // the bytes of Parse
   std::map<std::string, TensorView, std::less<>> tensors;
   std::map<std::string, std::string> metadata;
 
@@ -177,7 +178,8 @@ absl::StatusOr<TensorView> SafetensorsFile::Find(std::string_view name) const {
 
 std::string SerializeSafetensors(const std::map<std::string, TensorView, std::less<>>& tensors,
                                  const std::map<std::string, std::string>& metadata) {
-  // Holes are not allowed, so wide elements go first: then each tensor is aligned to its elements.
+  // The format allows no padding between tensors. With wide elements first, each tensor is aligned
+  // to its elements without any.
   std::vector<std::pair<std::string_view, const TensorView*>> order;
   for (const auto& [name, view] : tensors) order.emplace_back(name, &view);
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

@@ -1,6 +1,8 @@
 // safetensors files: a JSON header (name -> dtype, shape, byte range) and raw little-endian data.
-// Every offset is checked against the file before it is used; a file that lies is kInvalidArgument
-// and never read past.
+// Reading never runs code from the file and never reads past its end: every offset is checked
+// against the file's size first.
+//
+// Source: https://github.com/huggingface/safetensors, section "Format" of the README.
 #pragma once
 
 #include <map>
@@ -15,13 +17,19 @@
 
 namespace hyperserve {
 
-// A parsed file, memory-mapped (Open) or owning a copy of its bytes (Parse). Movable; views live as
-// long as it does. Refused: header over 16 MiB or longer than the file, ranges that overlap, leave
-// holes, end beyond the file or do not match dtype and shape, dtypes outside Dtype, duplicate
-// names.
+// A parsed file. Its views are valid until it is destroyed, also after a move. A const object may
+// be read from several threads.
+//
+// kInvalidArgument names the tensor or the byte where a header is longer than 16 MiB or than the
+// file, where byte ranges overlap, leave holes, end beyond the file or do not match dtype and
+// shape, where a dtype is none of Dtype, and where a name stands twice.
 class SafetensorsFile {
  public:
+  // Maps the file into memory; the messages of failures name `path`. Nobody may change the file in
+  // place while this object lives; replacing it by a rename is safe. Also fails as open and mmap
+  // do, with their code: kNotFound where there is no file.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+  // Keeps `bytes`, and its views point into them.
   static absl::StatusOr<SafetensorsFile> Parse(std::string bytes);
 
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -30,7 +38,7 @@ class SafetensorsFile {
 
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   const std::map<std::string, std::string>& metadata() const;  // the header's __metadata__
-  // kNotFound names the tensor and the ones that are there.
+  // kNotFound names the tensor that is missing and lists those that the file holds.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
 
  private:
@@ -39,7 +47,9 @@ class SafetensorsFile {
   std::unique_ptr<Contents> contents_;
 };
 
-// The file's bytes; tensors in the order of the map, data aligned to 8 bytes.
+// The bytes of a file with these tensors. The data begins at a multiple of 8 bytes, and tensors of
+// wide elements come first, so each tensor is aligned to its elements. Equal arguments give equal
+// bytes. Precondition: each view has as many bytes as its dtype and shape need.
 std::string SerializeSafetensors(const std::map<std::string, TensorView, std::less<>>& tensors,
                                  const std::map<std::string, std::string>& metadata = {});
 

@@ -32,7 +32,7 @@ void AppendUtf8(uint32_t code, std::string& text) {
   }
 }
 
-// A cursor over the text. Every read checks the end first.
+// A cursor over the text. Every read checks for the end of the text first.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -42,7 +42,7 @@ class Reader {
         absl::StrCat("header: expected ", Absl(expected), " at byte ", at_));
   }
 
-  // Skips blanks, then takes the character where it is the next one.
+  // Skips blanks, then takes `c` if it comes next.
   bool Take(char c) {
     SkipBlanks();
     if (at_ >= text_.size() || text_[at_] != c) return false;
@@ -88,7 +88,8 @@ class Reader {
     return Error("the end of a string");
   }
 
-  // {"key": value, ...}: `value` reads what follows the colon. Keys must differ.
+  // Reads {"key": value, ...}; the function `value` reads the part after each colon. A key that
+  // stands twice is an error.
   absl::Status Object(const std::function<absl::Status(const std::string& key)>& value) {
     HS_RETURN_IF_ERROR(Expect('{'));
     if (Take('}')) return absl::OkStatus();
@@ -131,7 +132,7 @@ class Reader {
     return unit;
   }
 
-  // What follows a backslash.
+  // Reads the rest of an escape, after its backslash.
   absl::Status Escape(std::string& value) {
     constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     if (at_ >= text_.size()) return Error("an escape");
@@ -167,7 +168,7 @@ absl::StatusOr<SafetensorsEntry> ReadEntry(Reader& reader) {
     if (key == "dtype") {
       HS_ASSIGN_OR_RETURN(const std::string name, reader.String());
       const std::optional<Dtype> dtype = DtypeFromName(name);
-      if (!dtype) return reader.Error("a dtype of F32, F64, F16, U8, I64 (found " + name + ")");
+      if (!dtype) return reader.Error("a dtype of " + DtypeNames() + " (found " + name + ")");
       entry.dtype = *dtype;
       return absl::OkStatus();
     }

@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file: exactly the JSON that the format allows, read strictly.
-// Private to core/io.
+// The JSON header of a safetensors file, read strictly: no JSON beyond what the format allows.
+// Private to safetensors.cc and its tests.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,13 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata = {};
 };
 
-// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"k": "v"}},
-// with blanks around tokens. kInvalidArgument says what was expected and at which byte. Each
-// entry's numbers are checked to be integers from 0 to 2^63 - 1, and nothing more.
+// Reads {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+// "__metadata__": {"k": "v"}}, with blanks around tokens. kInvalidArgument says which token was
+// expected at which byte; a name that stands twice is refused. Numbers are integers from 0 to
+// 2^63 - 1; whether they fit the file is checked by the caller.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json);
 
-// Tensors in the order of the map, metadata first.
+// The inverse: metadata first, then the tensors in the order of the map.
 std::string PrintSafetensorsHeader(const SafetensorsHeader& header);
 
 }  // namespace hyperserve

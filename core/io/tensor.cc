@@ -1,7 +1,7 @@
 #include "core/io/tensor.h"
 
-#include <array>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,25 +10,37 @@
 namespace hyperserve {
 namespace {
 
-struct DtypeEntry {
-  std::string_view name;
-  size_t size;
-};
+constexpr bool InOrder() {
+  for (size_t i = 0; i < kDtypes.size(); ++i) {
+    if (static_cast<size_t>(kDtypes[i].dtype) != i) return false;
+  }
+  return true;
+}
+static_assert(InOrder(), "kDtypes lists the dtypes in the order of Dtype");
 
-constexpr std::array<DtypeEntry, 5> kDtypes = {
-    {{"F32", 4}, {"F64", 8}, {"F16", 2}, {"U8", 1}, {"I64", 8}}};
+template <class T>
+std::vector<double> NumbersOf(const TensorView& array) {
+  std::vector<double> numbers(array.bytes.size() / sizeof(T));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    T number;  // copied, since a view into a file may not be aligned for T
+    std::memcpy(&number, array.bytes.data() + i * sizeof(T), sizeof(T));
+    numbers[i] = static_cast<double>(number);
+  }
+  return numbers;
+}
 
 }  // namespace
 
-size_t DtypeSize(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)].size; }
-
-std::string_view DtypeName(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)].name; }
-
 std::optional<Dtype> DtypeFromName(std::string_view name) {
-  for (size_t i = 0; i < kDtypes.size(); ++i) {
-    if (kDtypes[i].name == name) return static_cast<Dtype>(i);
+  for (const DtypeEntry& entry : kDtypes) {
+    if (entry.name == name) return entry.dtype;
   }
   return std::nullopt;
+}
+
+std::string DtypeNames() {
+  return absl::StrJoin(kDtypes, ", ",
+                       [](std::string* out, const DtypeEntry& entry) { out->append(entry.name); });
 }
 
 std::string ShapeText(const Shape& shape) {
@@ -51,8 +63,76 @@ HostTensor HostTensor::Zeros(Dtype dtype, Shape shape) {
       .dtype = dtype, .shape = std::move(shape), .bytes = std::vector<std::byte>(bytes)};
 }
 
+HostTensor HostTensor::CopyOf(const TensorView& view) {
+  return {
+      .dtype = view.dtype, .shape = view.shape, .bytes = {view.bytes.begin(), view.bytes.end()}};
+}
+
 int64_t HostTensor::elements() const {
   return static_cast<int64_t>(bytes.size() / DtypeSize(dtype));
+}
+
+int64_t RowCount(const TensorView& array) { return array.shape.empty() ? 0 : array.shape[0]; }
+
+size_t RowBytes(const TensorView& array) {
+  const int64_t rows = RowCount(array);
+  return rows == 0 ? 0 : array.bytes.size() / static_cast<size_t>(rows);
+}
+
+TensorView RowsOf(const TensorView& array, int64_t begin, int64_t count) {
+  TensorView part = array;
+  if (array.shape.empty()) return part;
+  assert(begin >= 0 && count >= 0 && begin + count <= array.shape[0]);
+  const size_t row_bytes = RowBytes(array);
+  part.shape[0] = count;
+  part.bytes = array.bytes.subspan(static_cast<size_t>(begin) * row_bytes,
+                                   static_cast<size_t>(count) * row_bytes);
+  return part;
+}
+
+HostTensor RowsAt(const TensorView& array, std::span<const int64_t> places) {
+  Shape shape = array.shape;
+  shape[0] = static_cast<int64_t>(places.size());
+  HostTensor rows = HostTensor::Zeros(array.dtype, std::move(shape));
+  const size_t row_bytes = RowBytes(array);
+  for (size_t i = 0; row_bytes > 0 && i < places.size(); ++i) {
+    const std::byte* const from = array.bytes.data() + static_cast<size_t>(places[i]) * row_bytes;
+    std::memcpy(rows.bytes.data() + i * row_bytes, from, row_bytes);
+  }
+  return rows;
+}
+
+void AppendRows(const TensorView& part, HostTensor& whole) {
+  if (part.shape.empty()) return;
+  if (whole.shape.empty()) {
+    whole = HostTensor::CopyOf(part);
+    return;
+  }
+  assert(part.dtype == whole.dtype);
+  whole.shape[0] += part.shape[0];
+  whole.bytes.insert(whole.bytes.end(), part.bytes.begin(), part.bytes.end());
+}
+
+HostTensor JoinRows(std::span<const HostTensor> parts) {
+  HostTensor whole;
+  for (const HostTensor& part : parts) AppendRows(part.view(), whole);
+  return whole;
+}
+
+std::vector<double> AsDoubles(const TensorView& array) {
+  switch (array.dtype) {
+    case Dtype::kF32:
+      return NumbersOf<float>(array);
+    case Dtype::kF64:
+      return NumbersOf<double>(array);
+    case Dtype::kU8:
+      return NumbersOf<uint8_t>(array);
+    case Dtype::kI64:
+      return NumbersOf<int64_t>(array);
+    case Dtype::kF16:
+      break;  // excluded by the contract
+  }
+  return {};
 }
 
 }  // namespace hyperserve

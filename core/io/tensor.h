@@ -1,7 +1,8 @@
-// Arrays as plain bytes: what files and the wire carry, and what the engines take and give. No
-// LibTorch.
+// Arrays as plain bytes, row-major and little-endian. Files and the wire carry them, and engines
+// take and return them. No LibTorch. Functions are pure and may be called from any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,25 +14,53 @@
 namespace hyperserve {
 
 enum class Dtype { kF32, kF64, kF16, kU8, kI64 };
-size_t DtypeSize(Dtype dtype);            // bytes of one element
-std::string_view DtypeName(Dtype dtype);  // "F32", as in safetensors
-std::optional<Dtype> DtypeFromName(std::string_view name);
+
+// The table of dtypes, in the order of Dtype. All other knowledge about them is derived from it.
+struct DtypeEntry {
+  Dtype dtype;
+  std::string_view name;  // as in safetensors; the wire's name is DTYPE_ and this
+  size_t size;            // bytes of one element
+};
+inline constexpr std::array<DtypeEntry, 5> kDtypes = {{{Dtype::kF32, "F32", 4},
+                                                       {Dtype::kF64, "F64", 8},
+                                                       {Dtype::kF16, "F16", 2},
+                                                       {Dtype::kU8, "U8", 1},
+                                                       {Dtype::kI64, "I64", 8}}};
+
+constexpr const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
+constexpr size_t DtypeSize(Dtype dtype) { return EntryOf(dtype).size; }
+constexpr std::string_view DtypeName(Dtype dtype) { return EntryOf(dtype).name; }
+std::optional<Dtype> DtypeFromName(std::string_view name);  // nullopt: not in the table
+std::string DtypeNames();  // "F32, F64, F16, U8, I64", for error messages
 
 using Shape = std::vector<int64_t>;
 std::string ShapeText(const Shape& shape);  // "[64, 1, 28, 28]"
-// Product of the dimensions; nullopt when one is negative or the product does not fit in int64.
+// The product of the dimensions; nullopt where one is negative or the product exceeds int64_t.
 std::optional<int64_t> ElementCount(const Shape& shape);
 
-// An owned array: row-major, little-endian. Invariant: bytes.size() == ElementCount(shape) *
-// DtypeSize(dtype).
+// A borrowed array: its bytes belong to a file, a message or a HostTensor, which must outlive it.
+// Invariant: bytes.size() == ElementCount(shape) * DtypeSize(dtype). The bytes need not be aligned
+// to the elements.
+//
+// The one exception is an array without dimensions and without bytes. It stands for a result that
+// was not asked for.
+struct TensorView {
+  Dtype dtype = Dtype::kF32;
+  Shape shape;
+  std::span<const std::byte> bytes;
+};
+
+// The same with bytes of its own, aligned to the elements.
 struct HostTensor {
   Dtype dtype = Dtype::kF32;
   Shape shape;
   std::vector<std::byte> bytes;
 
-  static HostTensor Zeros(Dtype dtype, Shape shape);
+  static HostTensor Zeros(Dtype dtype, Shape shape);  // precondition: ElementCount(shape)
+  static HostTensor CopyOf(const TensorView& view);
+  TensorView view() const { return {.dtype = dtype, .shape = shape, .bytes = bytes}; }
   int64_t elements() const;
-  // Typed views; T must match dtype (checked by assertion).
+  // The elements as values of T. Precondition: T has the type of dtype's elements.
   template <class T>
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -42,11 +71,21 @@ struct HostTensor {
   }
 };
 
-// The same, borrowed from a file or a message that must outlive it.
-struct TensorView {
-  Dtype dtype = Dtype::kF32;
-  Shape shape;
-  std::span<const std::byte> bytes;
-};
+// Rows are the parts along the first dimension. An array without dimensions has no rows; RowsOf
+// returns it as it is, and AppendRows and JoinRows ignore it.
+int64_t RowCount(const TensorView& array);
+size_t RowBytes(const TensorView& array);  // of one row; 0 where there are no rows
+// Borrows rows [begin, begin + count). Precondition: the array has them.
+TensorView RowsOf(const TensorView& array, int64_t begin, int64_t count);
+// Copies the rows at these places, in this order; a place may come twice. Precondition: the array
+// has a first dimension, and each place lies below it.
+HostTensor RowsAt(const TensorView& array, std::span<const int64_t> places);
+// Appends the rows of `part` to `whole`. Precondition: equal dtypes and row shapes.
+void AppendRows(const TensorView& part, HostTensor& whole);
+// All rows of all parts, in order.
+HostTensor JoinRows(std::span<const HostTensor> parts);
+
+// All elements as doubles, in order. Precondition: not F16.
+std::vector<double> AsDoubles(const TensorView& array);
 
 }  // namespace hyperserve

@@ -1,5 +1,5 @@
-// Standard normals on the device: the twin of PhiloxNormals (core/io/philox.h), which says what the
-// numbers are. Computed in double, so that they differ from the host's by rounding alone.
+// Standard normals on the device: the twin of PhiloxNormals in core/io/philox.h, which defines the
+// numbers. Both compute in double, so they differ by rounding only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +8,9 @@
 
 namespace hyperserve::kernels {
 
-// out: device memory, [rows, dimensions], row-major. Returns what the launch returned; runs on
-// `stream`.
+// Fills `out`, device memory [rows, dimensions], row-major. Only starts the work, on `stream`; the
+// caller's current device must be the one of stream and memory. Returns the status of the launch;
+// cudaSuccess at once where there are no numbers to make. Allocates nothing and does not wait.
 cudaError_t PhiloxNormals(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dimensions,
                           float* out, cudaStream_t stream);
 cudaError_t PhiloxNormals(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dimensions,

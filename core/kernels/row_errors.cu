@@ -10,13 +10,14 @@ __global__ void SumSquares(RowErrorOptions options, const Number* error, const N
                            const Number* z1, double* out) {
   __shared__ double sums[kThreads];
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * options.elements;
+  const double rtol = options.rtol[blockIdx.x], atol = options.atol[blockIdx.x];
   double sum = 0.0;
   for (int64_t i = threadIdx.x; i < options.elements; i += kThreads) {
     const double from = fabs(static_cast<double>(z0[begin + i]));
     const double to = fabs(static_cast<double>(z1[begin + i]));
     const double e = static_cast<double>(error[begin + i]);
-    const double scaled = e / (options.atol + options.rtol * fmax(from, to));
-    // A state that is infinite would make any error look small.
+    const double scaled = e / (atol + rtol * fmax(from, to));
+    // An infinite state would make any error look small.
     sum += isfinite(from) && isfinite(to) && isfinite(e) ? scaled * scaled : nan("");
   }
   sums[threadIdx.x] = sum;

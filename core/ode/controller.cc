@@ -12,12 +12,12 @@ constexpr double kSafety = 0.9;
 // Bounds of one change of the step size.
 constexpr double kFactorMin = 0.2;
 constexpr double kFactorMax = 10.0;
-// PI control: the share of the exponent that looks at the step before.
+// PI control: the weight of the previous step's norm, and of this one's.
 constexpr double kProportional = 0.2;
 constexpr double kIntegral = 1.0 - 0.75 * kProportional;
-// A norm of the step before below this tells nothing more.
+// Lower bound of the previous norm, which would else dominate the factor.
 constexpr double kNormMin = 1e-4;
-// A last step may be this much longer, so that none of nearly no length follows.
+// A step may be this much longer if it is the last, so that no tiny step follows.
 constexpr double kLastStepStretch = 1.01;
 // In units of the last place of s.
 constexpr double kSmallestStepUlps = 10.0;

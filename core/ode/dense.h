@@ -1,5 +1,9 @@
-// States between the two ends of a step: the method's own interpolant where it has one, else the
-// cubic Hermite polynomial. Both are continuous with their first derivative from step to step.
+// Dense output: states between the two ends of a step, by the method's own interpolant or by the
+// cubic Hermite polynomial. Both are continuous across steps, and so are their first derivatives.
+// Nothing here fails; a result may be non-finite.
+//
+// Source: Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section II.6. The
+// weights of the own interpolants stand in tableau.h, with their sources.
 #pragma once
 
 #include <span>
@@ -11,8 +15,10 @@
 
 namespace hyperserve {
 
-// z(s + theta eps) = z + end (z_next - z) + eps (slope r_1 + end_slope r_end)
-//                      + bump eps sum_j dense_j r_j.
+// The weights of one theta in [0, 1], with r_end = f(s + eps, z_next):
+//
+//   z(s + theta eps) = z + end (z_next - z) + eps (slope r_1 + end_slope r_end)
+//                        + bump eps sum_j dense_j r_j
 struct DenseWeights {
   double end = 0.0, slope = 0.0, end_slope = 0.0, bump = 0.0;
 };
@@ -26,12 +32,12 @@ constexpr DenseWeights DenseWeightsAt(double theta) {
 }
 
 enum class Interpolant {
-  kHermite,  // any step, corrected ones included
-  kOwn,      // the method's: needs all stages() slopes, and a step without correction
+  kHermite,  // of any step, also of a hypersolved one
+  kOwn,      // the method's: needs all stages() slopes and a classical step
 };
 
-// The state of each row at its own theta in [0, 1]. slopes: r_1 and, for kOwn, all others;
-// end_slope = f(s + eps, z_next).
+// The state of each row at its own theta in [0, 1]. `slopes` holds r_1 and, for kOwn, all others;
+// `end_slope` is r_end.
 template <StateSpace Space>
 typename Space::State Interpolate(const Space& space, const Tableau& tableau,
                                   Interpolant interpolant, const PerRow& eps, const PerRow& theta,

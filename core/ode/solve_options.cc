@@ -3,35 +3,9 @@
 #include <cmath>
 
 #include "core/base/status.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
-namespace {
-
-absl::Status Validate(const SolveOptions&, const FixedSteps& fixed) {
-  if (fixed.steps >= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the number of steps is ", fixed.steps, "; it must be at least 1"));
-}
-
-absl::Status Validate(const SolveOptions& options, const ErrorControl& control) {
-  if (!options.tableau.embedded()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("method '", Absl(NameOf(options.tableau.method).name),
-                     "' has no embedded pair, so it cannot control its error; give steps"));
-  }
-  for (const double tolerance : {control.rtol, control.atol}) {
-    if (!std::isfinite(tolerance) || tolerance <= 0.0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a tolerance is ", tolerance, "; it must be finite and above zero"));
-    }
-  }
-  if (control.max_steps >= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the step limit is ", control.max_steps, "; it must be at least 1"));
-}
-
-}  // namespace
-
 absl::Status ValidateSolve(const SolveOptions& options) {
   const double span = options.s1 - options.s0;
   if (!std::isfinite(span) || span <= 0.0) {
@@ -49,8 +23,14 @@ absl::Status ValidateSolve(const SolveOptions& options) {
                                                      "] and above the depth before it"));
     }
   }
-  return std::visit([&](const auto& control) { return Validate(options, control); },
-                    options.control);
+  if (options.stepping == Stepping::kFixed) return absl::OkStatus();
+  if (options.hypersolved) {
+    return absl::InvalidArgumentError("error control takes no correction; give steps");
+  }
+  if (options.tableau.embedded()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("method '", Absl(NameOf(options.tableau.method).name),
+                   "' has no embedded pair, so it cannot control its error; give steps"));
 }
 
 }  // namespace hyperserve

@@ -1,14 +1,17 @@
 // One step of a method, classical or hypersolved, over any StateSpace. The engines serve these
-// functions and the trainer differentiates them: there is no second copy of the step anywhere.
+// functions and the trainer differentiates them; no second copy of the step exists.
 //
 //   psi    = sum_j b_j r_j            r_i = f(s + c_i eps, z + eps sum_j a_ij r_j)
 //   z_next = z + eps psi + eps^(p+1) g(eps, s, z, r, z_first)
 //
-// s and eps hold one double for each row. Nothing here fails: numbers that stop being finite
-// spread, and the caller looks for them.
+// s and eps hold one double for each row. Nothing here fails: numbers that are not finite spread,
+// and the caller looks for them. Spans and states are borrowed for the call.
+//
+// Source: Poli, Massaroli, Yamashita, Asama, Park, "Hypersolvers: Toward Fast Continuous-Depth
+// Models", NeurIPS 2020 (the hypersolved step, the residual and its fitting); Hairer, Norsett,
+// Wanner, "Solving Ordinary Differential Equations I", section II.1 (explicit Runge-Kutta methods).
 #pragma once
 
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,8 +30,8 @@ inline PerRow ScaledPower(const PerRow& eps, int power, double factor) {
   return scaled;
 }
 
-// base + sum_i weights_i * states_i, for terms collected one by one; what is added must outlive
-// Sum().
+// base + sum_i weights_i * states_i, with terms that are added one by one. The states must outlive
+// the call of Sum.
 template <StateSpace Space>
 class Combination {
  public:
@@ -39,7 +42,7 @@ class Combination {
     states_.push_back(&state);
   }
 
-  // eps * factors_j * slopes_j; factors that are zero cost nothing.
+  // Adds eps * factors_j * slopes_j for each j. Terms with a factor of zero are left out.
   void AddSlopes(const PerRow& eps, const StageWeights& factors, std::span<const State> slopes) {
     for (size_t j = 0; j < slopes.size(); ++j) {
       if (factors[j] != 0.0) Add(ScaledPower(eps, 1, factors[j]), slopes[j]);
@@ -59,27 +62,34 @@ class Combination {
   std::vector<const State*> states_;
 };
 
-// The first `stages` slopes r_1, r_2, ... A first slope that is known already is not evaluated
-// again.
+// The next slope r_i, given the i - 1 slopes before it. One evaluation of f.
 template <StateSpace Space>
-std::vector<typename Space::State> Slopes(
-    const Space& space, const Tableau& tableau, int stages, const PerRow& s, const PerRow& eps,
-    const typename Space::State& z,
-    std::optional<typename Space::State> first_slope = std::nullopt) {
-  std::vector<typename Space::State> slopes;
-  slopes.reserve(static_cast<size_t>(stages));
-  slopes.push_back(first_slope ? *std::move(first_slope) : space.Field(s, z));
-  for (size_t i = 1; i < static_cast<size_t>(stages); ++i) {
-    Combination<Space> increment;
-    increment.AddSlopes(eps, tableau.a[i], slopes);
-    PerRow depth(s);
-    for (size_t row = 0; row < s.size(); ++row) depth[row] += tableau.c[i] * eps[row];
-    slopes.push_back(space.Field(depth, increment.Sum(space, z)));
+typename Space::State NextSlope(const Space& space, const Tableau& tableau, const PerRow& s,
+                                const PerRow& eps, const typename Space::State& z,
+                                std::span<const typename Space::State> slopes) {
+  const size_t i = slopes.size();
+  if (i == 0) return space.Field(s, z);
+  Combination<Space> increment;
+  increment.AddSlopes(eps, tableau.a[i], slopes);
+  PerRow depth(s);
+  for (size_t row = 0; row < s.size(); ++row) depth[row] += tableau.c[i] * eps[row];
+  return space.Field(depth, increment.Sum(space, z));
+}
+
+// The first `stages` slopes r_1, r_2, ... One evaluation of f each.
+template <StateSpace Space>
+std::vector<typename Space::State> Slopes(const Space& space, const Tableau& tableau, int stages,
+                                          const PerRow& s, const PerRow& eps,
+                                          const typename Space::State& z) {
+  using State = typename Space::State;
+  std::vector<State> slopes;
+  while (slopes.size() < static_cast<size_t>(stages)) {
+    slopes.push_back(NextSlope(space, tableau, s, eps, z, std::span<const State>(slopes)));
   }
   return slopes;
 }
 
-// z + eps psi.
+// z + eps psi. `slopes` holds at least the stages that b uses.
 template <StateSpace Space>
 typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
                                       const typename Space::State& z,
@@ -89,7 +99,7 @@ typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau
   return increment.Sum(space, z);
 }
 
-// z + eps psi + eps^(p+1) g, for a g that was evaluated already.
+// z + eps psi + eps^(p+1) g, with a given g.
 template <StateSpace Space>
 typename Space::State CorrectedUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
                                       const typename Space::State& z,
@@ -110,8 +120,8 @@ typename Space::State Psi(const Space& space, const Tableau& tableau,
   return ClassicalUpdate(space, tableau, ones, space.Zero(z), slopes);
 }
 
-// R = (z_end - z - eps psi) / eps^(p+1): what g is trained to be, where z_end is the true
-// z(s + eps).
+// R = (z_end - z - eps psi) / eps^(p+1), with the reference z_end = z(s + eps). Residual fitting
+// trains g to equal R. Precondition: eps != 0.
 template <StateSpace Space>
 typename Space::State Residual(const Space& space, const Tableau& tableau, const PerRow& eps,
                                const typename Space::State& z,
@@ -131,31 +141,35 @@ typename Space::State Residual(const Space& space, const Tableau& tableau, const
 template <StateSpace Space>
 struct Step {
   typename Space::State z_next;
-  std::vector<typename Space::State> slopes;  // stage 1 first; those that z_next needs
+  std::vector<typename Space::State> slopes;  // those that z_next needs, stage 1 first
 };
 
-// One step with g = 0.
+// One step with g = 0. solution_stages() evaluations of f.
 template <StateSpace Space>
 Step<Space> ClassicalStep(const Space& space, const Tableau& tableau, const PerRow& s,
-                          const PerRow& eps, const typename Space::State& z,
-                          std::optional<typename Space::State> first_slope = std::nullopt) {
-  auto slopes =
-      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
+                          const PerRow& eps, const typename Space::State& z) {
+  auto slopes = Slopes(space, tableau, tableau.solution_stages(), s, eps, z);
   auto z_next = ClassicalUpdate<Space>(space, tableau, eps, z, slopes);
   return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
 }
 
-// One step with the space's own g. z_first is the state at the start of the whole solve.
+// z + eps psi + eps^(p+1) g, with one evaluation of the space's g. z_first = z(s0).
+template <CorrectedSpace Space>
+typename Space::State HypersolvedUpdate(const Space& space, const Tableau& tableau, const PerRow& s,
+                                        const PerRow& eps, const typename Space::State& z,
+                                        const typename Space::State& z_first,
+                                        std::span<const typename Space::State> slopes) {
+  const auto g = space.Correction(eps, s, z, slopes, z_first);
+  return CorrectedUpdate<Space>(space, tableau, eps, z, slopes, g);
+}
+
+// One step with the space's g: solution_stages() evaluations of f and one of g.
 template <CorrectedSpace Space>
 Step<Space> HypersolvedStep(const Space& space, const Tableau& tableau, const PerRow& s,
                             const PerRow& eps, const typename Space::State& z,
-                            const typename Space::State& z_first,
-                            std::optional<typename Space::State> first_slope = std::nullopt) {
-  auto slopes =
-      Slopes(space, tableau, tableau.solution_stages(), s, eps, z, std::move(first_slope));
-  const std::span<const typename Space::State> view(slopes);
-  const auto g = space.Correction(eps, s, z, view, z_first);
-  auto z_next = CorrectedUpdate<Space>(space, tableau, eps, z, view, g);
+                            const typename Space::State& z_first) {
+  auto slopes = Slopes(space, tableau, tableau.solution_stages(), s, eps, z);
+  auto z_next = HypersolvedUpdate<Space>(space, tableau, s, eps, z, z_first, slopes);
   return {.z_next = std::move(z_next), .slopes = std::move(slopes)};
 }
 

@@ -1,11 +1,12 @@
-// The numbers of every method, as data. Plain values that kernels may use too.
+// The coefficients of every method, as constexpr data. No Abseil and no LibTorch, so kernels may
+// include this header.
 //
 //   r_i = f(s + c_i eps, z + eps sum_j a_ij r_j)      z_next = z + eps sum_j b_j r_j
 //
 // Sources: Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", II.1 to II.6 (rk3,
 // rk4, rk4_38, heun_euler, dopri5 and its dense output); Bogacki and Shampine 1989 (bosh3);
-// Tsitouras 2011 (tsit5 and its interpolant). Adding a method is adding a row here and a name in
-// core/plan/method.h; the unit test checks the order conditions of whatever stands here.
+// Tsitouras 2011 (tsit5 and its interpolant). A new method is one tableau here and one name in
+// core/plan/method.h. tests/core/ode/tableau_test.cc checks the order conditions of each.
 #pragma once
 
 #include <array>
@@ -22,18 +23,18 @@ using StageWeights = std::array<double, kStagesMax>;
 struct Tableau {
   Method method = Method::kEuler;
   int order = 0;           // p, of the solution that is kept
-  int embedded_order = 0;  // of the solution it is compared with; 0: no embedded pair
+  int embedded_order = 0;  // of the embedded solution b_hat; 0: no embedded pair
   std::array<StageWeights, kStagesMax> a{};
   StageWeights b{};
   StageWeights c{};
   StageWeights error{};  // b - b_hat: eps sum_j error_j r_j estimates the local error
-  // What the method's own interpolant of order 4 adds to the cubic Hermite polynomial through both
-  // ends: theta^2 (1 - theta)^2 eps sum_j dense_j r_j. Zeros: it has none of its own.
+  // The method's own interpolant of order 4 is the cubic Hermite polynomial through both ends plus
+  // theta^2 (1 - theta)^2 eps sum_j dense_j r_j. Zeros: the method has no interpolant of its own.
   StageWeights dense{};
 
   constexpr bool embedded() const { return embedded_order > 0; }
   constexpr bool has_dense() const { return Count(dense) > 0; }
-  // Stages that z_next needs, and stages with those that only the error estimate needs.
+  // The stages that z_next needs; stages() adds those that only the error estimate needs.
   constexpr int solution_stages() const { return Count(b); }
   constexpr int stages() const {
     return Count(error) > solution_stages() ? Count(error) : solution_stages();
@@ -53,7 +54,7 @@ struct Tableau {
   }
 };
 
-// The second-order family: midpoint at 1/2, ralston at 2/3, heun at 1.
+// The second-order family: midpoint at alpha = 1/2, ralston at 2/3, heun at 1.
 constexpr Tableau AlphaTableau(Method method, double alpha) {
   const double b2 = 1.0 / (2.0 * alpha);
   return {
@@ -141,7 +142,7 @@ inline constexpr Tableau kDopri5Tableau = {
               -10690763975.0 / 1880347072.0, 701980252875.0 / 199316789632.0,
               -1453857185.0 / 822651844.0, 69997945.0 / 29380423.0}};
 
-// The numbers of a method. Precondition: the choice passes ValidatePlan (alpha in (0, 1]).
+// The coefficients of a method. Precondition: alpha lies in (0, 1] for kAlpha.
 constexpr Tableau TableauFor(const MethodChoice& choice) {
   switch (choice.method) {
     case Method::kEuler:

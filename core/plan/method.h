@@ -1,5 +1,5 @@
-// The names of the methods. Their numbers (tableaux) stand in core/ode/tableau.h, which checks at
-// compile time that the two tables agree.
+// The names of the methods. Their coefficients stand in core/ode/tableau.h, which checks at compile
+// time that the two tables agree.
 #pragma once
 
 #include <array>
@@ -13,8 +13,7 @@ enum class Method {
   kMidpoint,
   kHeun,
   kRalston,
-  kAlpha,  // the second-order family: c2 = alpha, b = (1 - 1/(2 alpha), 1/(2 alpha)), 0 < alpha <=
-           // 1
+  kAlpha,  // second order: c2 = alpha, b = (1 - 1/(2 alpha), 1/(2 alpha)), 0 < alpha <= 1
   kRk3,    // Kutta's third-order method
   kRk4,
   kRk438,  // the 3/8 rule
@@ -28,9 +27,10 @@ struct MethodName {
   Method method;
   std::string_view name;
   int order;      // p, of the solution that is kept
-  bool embedded;  // has a pair, so it can control its error
+  bool embedded;  // has an embedded pair, which error control needs
 };
 
+// In the order of Method.
 inline constexpr std::array<MethodName, 12> kMethodNames = {{
     {Method::kEuler, "euler", 1, false},
     {Method::kMidpoint, "midpoint", 2, false},
@@ -49,7 +49,7 @@ inline constexpr std::array<MethodName, 12> kMethodNames = {{
 constexpr const MethodName& NameOf(Method method) {
   return kMethodNames[static_cast<size_t>(method)];
 }
-std::optional<Method> MethodFromName(std::string_view name);
+std::optional<Method> MethodFromName(std::string_view name);  // nullopt: no such method
 
 // A method and, for kAlpha only, its parameter (0 elsewhere).
 struct MethodChoice {

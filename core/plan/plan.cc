@@ -35,7 +35,7 @@ std::string KnownNames(bool embedded_only) {
 
 bool PositiveFinite(double value) { return std::isfinite(value) && value > 0.0; }
 
-// A tolerance or a target; what has neither '.' nor 'e' would be a number of steps.
+// A tolerance or a target. A text with neither '.' nor 'e' would be a number of steps.
 absl::StatusOr<double> ParseTolerance(std::string_view text) {
   const std::optional<double> value = ParsePositive(text);
   if (!value || text.find_first_of(".e") == text.npos) {
@@ -254,6 +254,11 @@ std::string PrintPlan(const Plan& plan) {
   std::string text = std::visit([](const auto& choice) { return Print(choice); }, plan.choice);
   if (plan.tier != Tier::kExact) absl::StrAppend(&text, "/", Absl(TierName(plan.tier)));
   return text;
+}
+
+StepPlan StepPlanOf(const Plan& plan) {
+  if (const FixedPlan* fixed = plan.fixed()) return *fixed;
+  return *plan.adaptive();
 }
 
 absl::Status ValidatePlan(const Plan& plan) {

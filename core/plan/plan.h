@@ -1,11 +1,15 @@
-// A plan: what one request asks of a solver, as a value; its one spelling, parser and printer.
+// A plan is the part of a request that says how to solve: method, steps or tolerances, correction,
+// tier. This header defines it as a value and defines its spelling:
 //
-//   [hyper_]NAME[(alpha)]:ARG[/tier]      euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
-//   dopri5:1e-5 auto:TARGET[,BUDGETms]                auto:1e-2,2ms    default
+//   [hyper_]NAME[(alpha)]:ARG[/tier]    euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
+//                                       dopri5:1e-5  dopri5:1e-5,1e-8/double
+//   auto:[TARGET][,][BUDGETms][/tier]   auto:1e-2  auto:2ms  auto:1e-2,2ms
+//   default[/tier]
 //
-// An ARG without '.' or 'e' is a number of steps, else rtol (= atol) or "rtol,atol". ParsePlan and
-// PrintPlan are inverses: numbers print as the shortest text that reads back the same, tolerances
-// always with an exponent (1e0, 5e-4).
+// An ARG without '.', 'e' and ',' is a number of steps; any other is a tolerance (rtol = atol) or
+// "rtol,atol". ParsePlan and PrintPlan are inverses, so the text of a plan can be a key. Numbers
+// print as the shortest text that reads back the same, tolerances always with an exponent (1e0,
+// 5e-4). All functions are pure and may be called from any thread.
 #pragma once
 
 #include <optional>
@@ -18,14 +22,14 @@
 
 namespace hyperserve {
 
-// Arithmetic of a solve. kExact: float32. kFast: fp16 operands with fp32 accumulation. kDouble:
+// The arithmetic of a solve. kExact: float32. kFast: fp16 operands, fp32 accumulation. kDouble:
 // float64.
 enum class Tier { kExact, kFast, kDouble };
-std::string_view TierName(Tier tier);  // "exact", "fast", "double"
-std::optional<Tier> TierFromName(std::string_view name);
+std::string_view TierName(Tier tier);                     // "exact", "fast", "double"
+std::optional<Tier> TierFromName(std::string_view name);  // nullopt: no such tier
 
-// K equal steps, with the correction g added where `hypersolved`. Steps >= 1; the server's limit is
-// checked by the server.
+// K equal steps, with the correction g added to each where `hypersolved`. At least one step; the
+// server checks its own upper limit.
 struct FixedPlan {
   MethodChoice method;
   int steps = 1;
@@ -41,15 +45,18 @@ struct AdaptivePlan {
   bool operator==(const AdaptivePlan&) const = default;
 };
 
-// The server chooses: the cheapest plan whose measured error is at most `target_error`, within the
-// time budget. At least one is set.
+// The plans that a solver can run. The server resolves every other kind to one of these.
+using StepPlan = std::variant<FixedPlan, AdaptivePlan>;
+
+// The server chooses the cheapest plan with a measured error of at most `target_error` within the
+// time budget. At least one of the two is set.
 struct AutoPlan {
-  std::optional<double> target_error;         // relative error of z(s1), as calibrated
-  std::optional<double> time_budget_seconds;  // printed in ms
+  std::optional<double> target_error;         // relative error of z(s1), as in calibration.json
+  std::optional<double> time_budget_seconds;  // spelled in milliseconds
   bool operator==(const AutoPlan&) const = default;
 };
 
-// The model's own default plan (calibration.json), dopri5:1e-5 where it names none.
+// The default plan of the model (calibration.json); dopri5:1e-5 where it names none.
 struct DefaultPlan {
   bool operator==(const DefaultPlan&) const = default;
 };
@@ -64,21 +71,25 @@ struct Plan {
   bool hypersolved() const { return fixed() != nullptr && fixed()->hypersolved; }
 };
 
-// kInvalidArgument names the text, what is wrong in it and the spelling that would be right
-// (unknown method: the known ones).
+// Precondition: the plan is fixed or adaptive.
+StepPlan StepPlanOf(const Plan& plan);
+
+// kInvalidArgument quotes the text, says what is wrong in it and shows a correct spelling; for an
+// unknown method it lists the known ones. A plan that is returned passes ValidatePlan.
 absl::StatusOr<Plan> ParsePlan(std::string_view text);
 
-// The canonical spelling; `/exact` is not printed. Precondition: ValidatePlan(plan).ok().
+// The one canonical spelling, without `/exact`. Precondition: ValidatePlan(plan).ok().
 std::string PrintPlan(const Plan& plan);
 
-// A method alone, as it is spelled in a plan and names its folder in a repository: "heun",
-// "alpha(0.75)". Inverses; errors as ParsePlan's.
+// A method alone, as plans and the folders of a repository spell it: "heun", "alpha(0.75)". The two
+// are inverses. ParseMethod fails as ParsePlan does.
 absl::StatusOr<MethodChoice> ParseMethod(std::string_view text);
 std::string PrintMethod(const MethodChoice& method);
 
-// What the parser would refuse in a plan built by hand: steps < 1, tolerances not finite or <= 0, a
-// tolerance on a method without an embedded pair, alpha outside (0, 1], an automatic plan without a
-// target.
+// Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
+// kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
+// without an embedded pair, alpha outside (0, 1], and an automatic plan with neither a target nor a
+// budget. Limits that depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

@@ -7,7 +7,7 @@
 namespace hyperserve {
 namespace {
 
-// 0.d1 d2 ... times 10^(exponent + 1): the shortest digits that identify a positive double.
+// d1.d2d3... * 10^exponent, with the shortest digits that identify a positive double.
 struct Decimal {
   std::string digits;
   int exponent = 0;

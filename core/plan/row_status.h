@@ -1,4 +1,5 @@
-// How one row of a solve ended.
+// How one row of a solve ended. A row that fails ends in its own status; it never fails the call or
+// other rows.
 #pragma once
 
 #include <string_view>
@@ -6,13 +7,13 @@
 namespace hyperserve {
 
 enum class RowStatus {
-  kConverged,      // reached s1
-  kStepLimit,      // the step limit was reached before s1
-  kStepUnderflow,  // the controller asked for a step too small to move s
-  kNonFinite,      // the state, a slope or the log-density stopped being finite
+  kConverged,      // the row reached s1
+  kStepLimit,      // the row took max_steps steps and did not reach s1
+  kStepUnderflow,  // the controller asked for a step too small to change s
+  kNonFinite,      // the state, a slope or the log-density is no longer finite
 };
 
-std::string_view RowStatusName(
-    RowStatus status);  // "converged", "step_limit", "step_underflow", "non_finite"
+// "converged", "step_limit", "step_underflow", "non_finite".
+std::string_view RowStatusName(RowStatus status);
 
 }  // namespace hyperserve

@@ -4,4 +4,4 @@
 set -eu
 generation=$(hyperserve-train hypersolver --recipe="$1" --models=/models --out=/scratch | tee /dev/stderr | tail -n 1)
 [ -n "$generation" ] || exit 1  # the trainer has said why
-hyperserve-train publish "$generation" --model="$2" --to="$3"
+hyperserve-client publish "$generation" --model="$2" --admin_address="$3"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/engine/engine.h"
 #include "server/batching/scatter.h"
 
 namespace hyperserve {
@@ -15,7 +16,7 @@ double Seconds(Clock::TimePoint from, Clock::TimePoint to) {
 
 }  // namespace
 
-PendingRequest::PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival)
+PendingRequest::PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival)
     : work_(std::move(work)),
       done_(std::move(done)),
       arrival_(arrival),

@@ -1,5 +1,5 @@
-// What the batcher holds of one request from admission to its answer, and the pieces that it is cut
-// into. Internal to this folder.
+// A request in the batcher, from admission to its answer, and the pieces that it is cut into.
+// Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -9,38 +9,41 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/batching/batcher.h"
+#include "core/engine/engine.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
 
 namespace hyperserve {
 
+// Thread-safe: several solvers may hold pieces of one request.
 class PendingRequest {
  public:
-  // Cuts into pieces of at most batch_rows_max rows.
-  PendingRequest(Work work, Batcher::Done done, Clock::TimePoint arrival);
+  // Cuts the rows into pieces of at most work.batch_rows_max rows.
+  PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival);
 
   const Work& work() const { return work_; }
   Clock::TimePoint arrival() const { return arrival_; }
   int64_t piece_count() const { return piece_count_; }
   Segment PieceSegment(int64_t piece) const;
 
-  // Why nobody waits for the answer any more: answered already, deadline passed, cancelled; else
-  // OK.
+  // OK while the answer is wanted. Else kDeadlineExceeded, or kCancelled where the client cancelled
+  // or the request was answered already.
   absl::Status Death(Clock::TimePoint now) const;
 
-  // The first call answers; later ones do nothing and return false.
+  // The first call answers the request and returns true; later calls do nothing and return false.
   bool Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times);
 
-  // A batch with one of its pieces begins.
+  // Notes that a run takes a piece; the first time counts.
   void Begin(Clock::TimePoint now);
-  // Of a request that was admitted and is answered now.
+  // The times of a request that was admitted and is answered now.
   WorkTimes Times(Clock::TimePoint now) const;
 
-  // Takes one piece's rows. The merged result when it was the last missing one.
+  // Adds the rows of one piece. Returns the merged result when no piece is missing, else nullopt.
   std::optional<WorkResult> Accept(int64_t piece, WorkResult part);
 
  private:
   const Work work_;
-  const Batcher::Done done_;
+  const WorkDone done_;
   const Clock::TimePoint arrival_;
   const int64_t piece_count_;
   std::atomic<bool> finished_{false};
@@ -49,13 +52,19 @@ class PendingRequest {
   std::vector<std::optional<BatchResult>> parts_;  // guarded by mutex_
   int64_t missing_;                                // guarded by mutex_
   std::optional<Clock::TimePoint> begun_;          // guarded by mutex_
+
+  friend class QueueSet;
+  int64_t waiting_pieces_ = 0;  // touched by QueueSet only
 };
 
-// A part of a request that fits into one batch.
+// A part of a request that fits into one run. It keeps the request alive, and so the rows' data.
 struct Piece {
   std::shared_ptr<PendingRequest> request;
   int64_t index = 0;
   Segment segment;
+  uint64_t came = 0;    // the turn in which it was admitted
+  uint64_t number = 0;  // in the order of admission
+  bool alone = false;   // true: it shared a run that failed, and is tried again without company
 };
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// Cutting requests into pieces and results into requests: pure functions on rows.
+// Cuts requests into pieces and joins the results of pieces. Pure. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,12 @@
 
 namespace hyperserve {
 
-// Rows [begin, begin + rows) of a segment: the view into its data, or the same noise by first_row.
+// Rows [begin, begin + rows) of a segment. The data is a view into that of `segment`; noise is
+// shifted by first_row. Precondition: the rows are there.
 Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows);
 
-// Rows [begin, begin + rows) of a result.
-BatchResult RowsOf(const BatchResult& result, int64_t begin, int64_t rows);
-
-// The rows of all parts, in order. Precondition: at least one part, all of one BatchSpec. The
-// bucket is the largest.
+// The rows of all parts, in their order; the bucket is the largest one. Precondition: at least one
+// part, all of one BatchSpec.
 BatchResult Concatenate(std::vector<BatchResult> parts);
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// Time as a dependency, so that deadlines and delays can be tested without sleeping.
+// Time as a dependency, so that tests of deadlines and delays need no sleep.
 #pragma once
 
 #include <chrono>
@@ -7,15 +7,17 @@
 
 namespace hyperserve {
 
+// Thread-safe. Time never goes back.
 class Clock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   virtual ~Clock() = default;
   virtual TimePoint Now() const = 0;
-  // Waits on `changed` until it is notified or this clock reads `until`. May return early: callers
-  // look again.
+  // Waits until `changed` is notified or this clock reads `until`. May return early, so a caller
+  // checks its condition and the time again. `lock` is held on entry and on return.
   virtual void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                          TimePoint until) const;
+  // The steady clock of the system; lives as long as the process.
   static const Clock& Real();
 };
 

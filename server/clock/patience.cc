@@ -5,8 +5,8 @@
 namespace hyperserve {
 namespace {
 
-// A client whose deadline passes cancels the call, and its word may come before our own clock says
-// so: a cancellation this close to the deadline is counted as what it is.
+// A client whose deadline passes cancels the call, perhaps before our own clock reaches the
+// deadline. A cancellation this close to the deadline counts as the deadline.
 constexpr std::chrono::milliseconds kDeadlineSlack{20};
 
 }  // namespace

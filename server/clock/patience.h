@@ -1,4 +1,4 @@
-// How long somebody waits for an answer.
+// How long a caller waits for an answer: its deadline and its cancellation.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,14 @@
 
 namespace hyperserve {
 
+// A default-constructed Patience has no end.
 struct Patience {
   Clock::TimePoint deadline = Clock::TimePoint::max();
-  std::function<bool()> cancelled;  // thread-safe; may be empty
+  // Has the caller given up? Thread-safe; once true, always true. Empty: the caller never does.
+  std::function<bool()> cancelled;
 
-  // OK while they wait; kDeadlineExceeded or kCancelled from then on.
+  // OK while the caller waits, then kDeadlineExceeded or kCancelled. A cancellation within 20 ms
+  // before the deadline counts as the deadline: a client cancels when its own clock says so.
   absl::Status Left(Clock::TimePoint now) const;
 };
 

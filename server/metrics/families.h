@@ -1,6 +1,8 @@
-// Every metric family of the daemon, as data. To add one: a name in Metric, a line in kFamilies.
+// Every metric family of the daemon, as data. A new one is a name in Metric and a line in
+// kFamilies, in the same order: the compiler checks the order, and server_docs_test compares the
+// table of docs/OPERATIONS.md.
 //
-// Names and units follow Prometheus: base units (seconds, bytes), counters end in _total. Label
+// Names and units follow Prometheus: base units (seconds, bytes); counters end in _total. Label
 // values come from bounded sets only: served models (else "other"), plans that are calibrated or
 // claimed (else "<method>:other"), calls, codes, statuses.
 #pragma once
@@ -50,8 +52,8 @@ struct MetricFamily {
   std::string_view name;
   std::string_view unit;
   std::string_view help;
-  std::array<std::string_view, 4> labels;  // in the order that values are given; "" ends the list
-  std::span<const double> buckets;         // histograms: upper bounds
+  std::array<std::string_view, 4> labels;  // names, in the order of the values; "" ends the list
+  std::span<const double> buckets;         // of a histogram: upper bounds; else empty
 };
 
 // From a fused kernel's microseconds to a long adaptive solve, in steps of about 2.
@@ -102,21 +104,21 @@ inline constexpr std::array<MetricFamily, 28> kFamilies = {{
      MetricType::kHistogram,
      "hyperserve_batch_rows",
      "rows",
-     "Rows of one batch, padding not counted.",
+     "Rows that shared an evaluation, mean over those of a piece of a request.",
      {"model", "plan"},
      kRowBuckets},
     {Metric::kBatchRequests,
      MetricType::kHistogram,
      "hyperserve_batch_requests",
      "requests",
-     "Requests that shared one batch.",
+     "Pieces of requests that shared an evaluation, mean as of rows.",
      {"model", "plan"},
      kRowBuckets},
     {Metric::kBatchTurns,
      MetricType::kHistogram,
      "hyperserve_batch_turns",
      "turns",
-     "Turns that a batch took; above 1: it gave way to others.",
+     "Turns of its run while a piece was in it; above 1: the run gave way.",
      {"model", "plan"},
      kTurnBuckets},
     {Metric::kRows,

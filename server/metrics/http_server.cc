@@ -18,9 +18,9 @@ namespace hyperserve {
 namespace {
 
 constexpr int kMethodNotAllowed = 405;
-constexpr size_t kThreads = 8;  // more than the slow clients that one meets
-// For a whole request to arrive, and for its answer to leave. The library's own limits are for each
-// read, so a client that drips would hold a thread for ever.
+constexpr size_t kThreads = 8;  // more than there are slow clients at a time
+// Time for a whole request to arrive, and for its answer to leave. The library's own limits are for
+// each read, so a client that sends byte by byte could hold a thread for ever.
 constexpr std::chrono::seconds kArrivalLimit{2}, kDepartureLimit{2};
 constexpr std::chrono::milliseconds kEndingPoll{50};
 constexpr size_t kRequestBytesMax = 64 << 10;
@@ -63,7 +63,7 @@ class BoundedStream : public httplib::Stream {
     return static_cast<ssize_t>(size);
   }
 
-  // Nothing here asks who calls.
+  // No handler asks for addresses.
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
   socket_t socket() const override { return socket_; }
@@ -71,7 +71,7 @@ class BoundedStream : public httplib::Stream {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // After a call that failed: whether to try once more.
+  // After a call that failed: is it worth another try?
   bool Again(short events) const {
     return errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && Await(events));
   }
@@ -97,21 +97,21 @@ class BoundedStream : public httplib::Stream {
 
 class BoundedServer : public httplib::Server {
  public:
-  std::atomic<bool> ending = false;  // connections wait no longer
+  std::atomic<bool> ending = false;  // true: connections stop waiting
 
-  // The library queues five, and the kernel tries the sixth again after a second.
+  // The library lets five wait; the kernel would try the sixth again after a second.
   void QueueMoreConnections() { ::listen(svr_sock_, SOMAXCONN); }
 
  private:
   bool process_and_close_socket(socket_t socket) override {
     BoundedStream stream(socket, ending);
     bool closed = false;
-    // A scraper that kept its connection would hold a thread.
+    // One request a connection: a scraper that kept its connection would hold a thread.
     return process_request(stream, /*close_connection=*/true, closed, nullptr);
   }
 };
 
-// As the resolver wants it: an IPv6 address stands in brackets only beside a port.
+// The resolver takes an IPv6 address without the brackets that it has before a port.
 std::string WithoutBrackets(const std::string& host) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   return bracketed ? host.substr(1, host.size() - 2) : host;
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   BoundedServer& server = contents->server;
   server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   server.set_payload_max_length(kPayloadBytesMax);
-  // The library's default shares a port that another daemon already has.
+  // The library would set SO_REUSEPORT as well, which shares the port of another daemon.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -161,7 +161,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   }
   server.QueueMoreConnections();
   contents->thread = std::thread([&server] { server.listen_after_bind(); });
-  // stop() does nothing before the loop runs, so the destructor could wait for ever.
+  // Before the loop runs stop() does nothing, and the destructor would wait for ever.
   while (!server.is_running()) std::this_thread::yield();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(contents)));
 }

@@ -1,6 +1,6 @@
-// A small HTTP server for probes and scrapes, on a port and threads of its own. Its handlers must
-// be thread-safe and quick. Connections take one request each and are bounded in time and bytes, so
-// that a handful of slow clients delays nobody.
+// A small HTTP server for probes and scrapes, with a port and threads of its own. A connection
+// takes one request of at most 64 KiB, which must arrive within 2 s; its answer must be taken
+// within 2 s more. Eight threads answer, so a few slow clients delay nobody.
 #pragma once
 
 #include <functional>
@@ -20,16 +20,19 @@ struct HttpReply {
 
 class HttpServer {
  public:
-  // By path, for GET and HEAD; other methods are answered 405.
+  // A handler by path, for GET and HEAD; other methods are answered 405, other paths 404. Handlers
+  // run on the server's threads, several at a time: they must be thread-safe and quick.
   using Handlers = std::map<std::string, std::function<HttpReply()>>;
 
-  // Listens when this returns. The host may stand in brackets ("[::1]"). Port 0: any free one.
-  // kUnavailable in words where the port is taken.
+  // The server accepts connections when Start returns. The host may be in brackets ("[::1]"). Port
+  // 0 takes any free one. kUnavailable: the port is taken, or the address is not one of this
+  // machine.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
                                                            const Handlers& handlers);
-  // Stops listening, waits for handlers that run but for no client. No handler runs after it.
+  // Stops listening and waits for the handlers that run, but for no client. No handler runs after
+  // the destructor.
   ~HttpServer();
-  int port() const;
+  int port() const;  // the real one, where Start was given port 0
 
  private:
   struct Contents;

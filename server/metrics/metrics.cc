@@ -56,7 +56,7 @@ struct Metrics::Families {
   prometheus::Registry registry;
   std::vector<AnyFamily> families;
   std::mutex cpu_mutex;
-  double cpu_seconds = 0;  // as counted so far, guarded by cpu_mutex
+  double cpu_seconds = 0;  // counted so far; guarded by cpu_mutex
 
   template <class M>
   prometheus::Family<M>& Get(Metric metric) {

@@ -1,5 +1,5 @@
 // The daemon's metrics: values by family and labels, and the page that Prometheus reads.
-// Thread-safe.
+// Thread-safe. No call fails.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,15 @@ class Metrics {
   Metrics();
   ~Metrics();
 
-  // Values of labels in the order of the family's table. Precondition (asserted): the family is of
-  // this type and has as many labels.
+  // `labels` are values in the order of the names in kFamilies. A combination that is new becomes a
+  // series and is never removed, so values must come from bounded sets. Precondition: the family
+  // has the type that the function says and as many labels.
   void Observe(Metric histogram, LabelValues labels, double value);
   void Increment(Metric counter, LabelValues labels, double by = 1);
   void Change(Metric gauge, LabelValues labels, double by);
   void Set(Metric gauge, LabelValues labels, double value);
 
-  // The page in Prometheus' text format, with the process's own figures as of now.
+  // The page in Prometheus' text format. Reads the figures of the process first.
   std::string Text();
 
  private:

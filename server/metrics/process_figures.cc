@@ -22,7 +22,7 @@ double StartTimeSeconds() {
   std::ifstream stat("/proc/self/stat");
   std::string line;
   std::getline(stat, line);
-  // The second field, a name in parentheses, may hold spaces: count from behind it.
+  // The second field, a name in parentheses, may hold spaces, so count from behind it.
   std::istringstream rest(line.substr(std::min(line.size(), line.rfind(')') + 1)));
   std::string field;
   for (int i = 3; i <= 22; ++i) rest >> field;

@@ -1,4 +1,4 @@
-// What the operating system says of this process.
+// What the operating system says about this process: CPU time, memory, files, start.
 #pragma once
 
 namespace hyperserve {
@@ -11,7 +11,7 @@ struct ProcessFigures {
   double start_time_seconds = 0;  // Unix time
 };
 
-// From /proc/self; zeros where it cannot be read.
+// Reads /proc/self and getrusage. A figure that cannot be read is 0. Thread-safe.
 ProcessFigures ReadProcessFigures();
 
 }  // namespace hyperserve

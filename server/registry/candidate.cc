@@ -8,8 +8,11 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -17,7 +20,7 @@ namespace {
 
 using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
 
-constexpr int kClaimedStepsMax = 1000;  // no candidate keeps the registry's thread for long
+constexpr int kClaimedStepsMax = 1000;  // bounds the time that the gate takes
 
 absl::StatusOr<Calibration> ParseCalibrationOf(const Model& model, std::string_view json) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ParseCalibration(json));
@@ -56,8 +59,7 @@ absl::StatusOr<HostTensor> ParseProbe(const std::string& bytes, const Model& mod
                                                    kProbeRowsMin, " to ", kProbeRowsMax,
                                                    " rows of ", ShapeText(row)));
   }
-  HostTensor probe = {.dtype = x.dtype, .shape = x.shape};
-  probe.bytes.assign(x.bytes.begin(), x.bytes.end());
+  HostTensor probe = HostTensor::CopyOf(x);
   HS_RETURN_IF_ERROR(CheckProbeValues(probe, !flow && model.spec().input.unit_range));
   return probe;
 }

@@ -1,31 +1,37 @@
-// A generation as it lies on disk, read and checked against its model: everything that the gate
-// asks before it measures.
+// Reads a generation from its folder and checks it against its model. These are all checks of the
+// gate before it measures. Reads files, changes nothing; needs no lock and keeps no state.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
-#include "server/registry/registry.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
 struct Candidate {
   std::shared_ptr<const Generation> generation;
-  HostTensor probe;  // model inputs [rows, ...]; flows: states
+  HostTensor probe;  // classifiers: model inputs [rows, ...]; flows: states at the start of a solve
 };
 
-// Manifest, spec, tensors, digests, finite numbers, direction, range of eps, calibration, probe.
-// The message names the file.
+// Checks the manifest, the spec, the tensors, the digests, that all numbers are finite, the
+// direction, the range of eps, the calibration and the probe. A check that fails is
+// kFailedPrecondition, kInvalidArgument or kNotFound and names the file.
 absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, int64_t number,
                                         const MethodChoice& method, const Model& model);
 
-// kFailedPrecondition where the spec is of another method than the one it is published as.
+// kFailedPrecondition: the spec is of another method than the one it is published for.
 absl::Status CheckMethod(const HypersolverSpec& spec, const MethodChoice& method);
 
-// The calibration at `path`, which must be of this base. kNotFound where there is none.
+// The calibration in the file `path`. kNotFound: there is no file. kFailedPrecondition: it was
+// measured on another base. kInvalidArgument: it is no calibration.
 absl::StatusOr<Calibration> LoadCalibration(const std::string& path, const Model& model);
 
 }  // namespace hyperserve

@@ -8,7 +8,10 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 
@@ -23,7 +26,7 @@ constexpr char kFolder[] = "folder";
 }  // namespace
 
 Catalog::Catalog(const RegistryOptions* options, const Shelf::Services* services,
-                 std::function<void(const Registry::Event&)> on_event)
+                 std::function<void(const RegistryEvent&)> on_event)
     : options_(*options), services_(*services), on_event_(std::move(on_event)) {}
 
 absl::Status Catalog::LoadAll() {
@@ -64,7 +67,9 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
     served->problem = absl::StrCat("calibration.json: ", calibration.status().message());
   }
   HS_RETURN_IF_ERROR(services_.go_on());
-  if (services_.warm) HS_RETURN_IF_ERROR(services_.warm(served->model, nullptr));
+  if (services_.warm)
+    HS_RETURN_IF_ERROR(services_.warm(
+        {.model = served->model, .correction = nullptr, .calibration = &served->calibration}));
   LoadedModel& loaded = loaded_[served->name];
   loaded.folder = folder;
   loaded.model = served->model;

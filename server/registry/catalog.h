@@ -1,5 +1,6 @@
-// The models of a repository with their shelves, and the pictures of them that everybody else sees.
-// Changed by the registry's thread alone; List and Pin are for all threads.
+// The models of a repository with their shelves, and the ServedModel of each that other threads
+// see. Only the registry's thread changes it; List and Pin may be called from any thread. Internal
+// to this folder.
 #pragma once
 
 #include <deque>
@@ -9,26 +10,35 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/registry/registry.h"
-#include "server/registry/retired.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 #include "server/registry/shelf.h"
 
 namespace hyperserve {
 
 class Catalog {
  public:
-  // Options and services outlive it.
+  // `options` and `services` must outlive the catalog. `on_event` may be empty; it is called on the
+  // registry's thread, with no lock held.
   Catalog(const RegistryOptions* options, const Shelf::Services* services,
-          std::function<void(const Registry::Event&)> on_event);
+          std::function<void(const RegistryEvent&)> on_event);
 
+  // As Registry::List and Registry::Pin.
   std::vector<std::shared_ptr<const ServedModel>> List() const;
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
-  // On the registry's thread. LoadAll once, first, failing as Open does; the others as Registry
-  // promises.
+  // On the registry's thread only. LoadAll is called once, first, and fails as Registry::Open does.
+  // Publish and Rollback do and fail as those of Registry; they block until they are done.
   absl::Status LoadAll();
   void LookAtFolders();
   absl::StatusOr<PublishOutcome> Publish(const std::string& model, const std::string& method,
@@ -36,11 +46,32 @@ class Catalog {
                                          std::optional<int64_t> parent_generation);
   absl::StatusOr<PublishOutcome> Rollback(const std::string& model, const std::string& method,
                                           int64_t generation);
-  // Destroys what was swapped out and is no longer pinned; true where something still is.
+  // Destroys the models and corrections that were swapped out and are no longer pinned. True: some
+  // are still pinned.
   bool DropUnpinned();
 
  private:
-  using Event = Registry::Event;
+  using Event = RegistryEvent;
+
+  // Objects that were swapped out and may still be pinned. To destroy a model or a correction takes
+  // time, so a solver thread that releases the last pin must not do it: a reference stays here
+  // until it is the only one. Nobody may make a weak pointer to an object that is added, and no
+  // object is added twice.
+  class Retired {
+   public:
+    void Add(std::shared_ptr<const void> object) { objects_.push_back(std::move(object)); }
+    // Destroys each object that only this list refers to, until there is none.
+    void DropUnpinned() {
+      const auto unpinned = [](const auto& object) { return object.use_count() == 1; };
+      while (std::erase_if(objects_, unpinned) > 0) {
+      }
+    }
+    bool empty() const { return objects_.empty(); }
+
+   private:
+    std::vector<std::shared_ptr<const void>> objects_;
+  };
+
   struct LoadedModel {
     std::string folder;
     std::shared_ptr<const Model> model;
@@ -48,13 +79,13 @@ class Catalog {
   };
 
   absl::Status LoadModel(const std::string& folder);
-  // Starts the methods whose folders are new and tries the generations that are.
+  // Starts the shelves of new method folders and tries new generations.
   void LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source);
   absl::StatusOr<LoadedModel*> FindModel(const std::string& name);
   Shelf* FindShelf(LoadedModel& loaded, const MethodChoice& method);
   Shelf& AddShelf(LoadedModel& loaded, const MethodChoice& method);
-  // Shows everybody what the shelves hold now: one pointer exchange. What is no longer shown is
-  // retired.
+  // Makes the states of the shelves visible to other threads: one pointer exchange. Objects that
+  // are no longer visible are retired.
   void ShowStates(const std::string& name, const LoadedModel& loaded);
   void RetireUnshown(const ServedModel& before, const ServedModel& now);
   void Report(const Event& event) const;

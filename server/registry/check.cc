@@ -1,4 +1,5 @@
-// `hyperserve --check FOLDER`: what does not fit, all of it, one line each.
+#include "server/registry/check.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -11,10 +12,17 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/layer.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
-#include "server/registry/registry.h"
 
 namespace hyperserve {
 namespace {
@@ -22,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using ExpectedShapes = std::map<std::string, Shape>;
 
-// Collects lines; each begins with the file.
+// Collects the lines; each begins with a file's path.
 class Findings {
  public:
   void Add(const std::string& file, absl::string_view what) {
@@ -33,7 +41,7 @@ class Findings {
     if (!status.ok()) Add(file, status.message());
     return status.ok();
   }
-  // The same for a status that names its file itself.
+  // The same for a status whose message names the file.
   bool Check(const absl::Status& status) {
     if (!status.ok()) AddLine(std::string(status.message()));
     return status.ok();
@@ -47,7 +55,7 @@ class Findings {
   std::vector<std::string> lines_;
 };
 
-// Every tensor that is missing, of another shape, or not expected; not only the first.
+// Reports every tensor that is missing, has another shape or is not expected, not only the first.
 void CheckTensors(const std::string& path, const std::string& bytes, ExpectedShapes expected,
                   Findings& findings) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(bytes);
@@ -78,7 +86,7 @@ ExpectedShapes ExpectedOf(const ModelSpec& spec) {
   return expected;
 }
 
-// The model where it fits; null where something was found.
+// The model if it fits; null if something was found.
 std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& findings) {
   const size_t before = findings.size();
   const std::string json_path = folder + "/model.json";
@@ -110,7 +118,7 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
   findings.Check(folder, LoadCandidate(folder, number, method, model).status());
 }
 
-// Folders that look like generations and are none, so that nothing reads them: `01`, links.
+// Reports folders that look like generations but are never read: `01`, links.
 void CheckEntries(const std::string& folder, const std::vector<int64_t>& generations,
                   Findings& findings) {
   std::set<std::string> known;
@@ -154,7 +162,7 @@ void CheckHypersolver(const std::string& folder, const MethodChoice& method, con
     }
   }
   CheckEntries(folder, generations, findings);
-  // Those that were refused too: that they are not served is no reason to hide what is wrong.
+  // Refused generations are checked too: their problems are worth knowing.
   for (const int64_t number : generations) {
     CheckGeneration(absl::StrCat(folder, "/", number), number, method, model, findings);
   }

@@ -1,5 +1,5 @@
-// The gate's measurement on a real engine: how far candidate, active and base method land from a
-// dopri5 reference (DESIGN.md section 7). Its decision is DecideGate in registry.h.
+// The gate's measurement on an engine: how far the candidate, the active generation and the base
+// method end from a dopri5 reference. DecideGate makes the decision.
 #pragma once
 
 #include <functional>
@@ -9,36 +9,38 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/engine/engine.h"
-#include "server/registry/registry.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/plan/plan.h"
+#include "server/registry/gate_decision.h"
 
 namespace hyperserve {
 
-// Belongs to one thread: the registry's.
+// Belongs to one thread: the registry's. It solves on that thread and uses no solver of the
+// batcher.
 class EngineGate {
  public:
-  // One solve of a probe.
-  struct Solution {
-    std::vector<bool> converged;  // a row each
-    std::vector<float> state;     // z(s1), [rows, elements]
-  };
+  // `runtime` must outlive the gate. `cancelled` is asked before each evaluation of f.
+  EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled);
 
-  // `cancelled` is asked between steps; where it says yes, Measure ends with kCancelled.
-  EngineGate(std::unique_ptr<Engine> engine, std::function<bool()> cancelled);
-
-  // kFailedPrecondition where the reference itself does not converge on a probe.
+  // One measurement for each K that the candidate claims. kFailedPrecondition: the reference does
+  // not converge on a row of a probe. kCancelled: `cancelled` said yes.
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
 
  private:
-  absl::StatusOr<Solution> Solve(const BatchSpec& spec, const HostTensor& probe);
+  absl::StatusOr<Solution> Solve(const BatchSpec& spec, const StepPlan& plan,
+                                 const HostTensor& probe);
   absl::StatusOr<const Solution*> Reference(const GateInput& input, const HostTensor& probe);
   // Mean over the rows of all probes of |z - reference| / |reference|.
   absl::StatusOr<double> MeanError(const GateInput& input, const FixedPlan& plan,
                                    std::shared_ptr<const Hypersolver> correction);
 
-  const std::unique_ptr<Engine> engine_;
+  DeviceRuntime* const runtime_;
   const std::function<bool()> cancelled_;
-  // Of (base digest, direction, probe): computed once.
+  // By base digest, direction and probe. Each is solved once; the map is emptied when it is full.
   std::map<std::string, Solution> references_;
 };
 

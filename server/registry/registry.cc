@@ -28,21 +28,14 @@ using Done = std::function<void(absl::StatusOr<PublishOutcome>)>;
 
 using TimePoint = Clock::TimePoint;
 
-// How often what was swapped out is looked at, while there is any.
+// Time between two attempts to destroy what was swapped out, while there is any.
 constexpr std::chrono::milliseconds kRetiredPoll(100);
-// The pause of a registry that never looks at its folders; only there to be finite.
+// The pause of a registry that does not poll its folders. Any finite time will do.
 constexpr double kIdleSeconds = 3600;
-// The registry's thread gives way to the solvers: 10 of 19 on Linux's scale.
+// The registry's thread gives way to the solvers: 10 of at most 19 on Linux.
 constexpr int kNiceness = 10;
 
 }  // namespace
-
-const CorrectionState* ServedModel::Find(const MethodChoice& method) const {
-  const auto found =
-      std::find_if(corrections.begin(), corrections.end(),
-                   [&](const CorrectionState& state) { return state.method == method; });
-  return found == corrections.end() ? nullptr : &*found;
-}
 
 class Registry::Impl {
  public:
@@ -55,7 +48,7 @@ class Registry::Impl {
     Patience patience;
     Done done;
   };
-  // Runs the job on the registry's thread.
+  // Queues the job for the registry's thread, or calls its `done` with kResourceExhausted.
   void Enqueue(Job job);
   Catalog& catalog() { return catalog_; }
 
@@ -67,20 +60,20 @@ class Registry::Impl {
   absl::Status SetUpGate();
 
   const RegistryOptions options_;      // fixed after construction
-  std::atomic<bool> stopping_{false};  // set once, under mutex_; the gate reads it between steps
+  std::atomic<bool> stopping_{false};  // set once, under mutex_; the gate reads it without
 
   // Guarded by mutex_.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
 
-  // Touched by the registry's thread only; the catalog says what others may call.
-  Patience patience_;  // of whoever waits for what is being done; endless where nobody does
+  // Touched by the registry's thread only, except the functions of the catalog that say otherwise.
+  Patience patience_;  // of the caller of the job under way; endless where there is none
   std::unique_ptr<EngineGate> gate_;
   Shelf::Services services_;
   Catalog catalog_;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all members above
 };
 
 Registry::Impl::Impl(RegistryOptions options, std::function<void(const Event&)> on_event)
@@ -103,7 +96,8 @@ absl::Status Registry::Impl::Open() {
 }
 
 void Registry::Impl::Run(std::promise<absl::Status> opened) {
-  // Of this thread alone (Linux). Where it fails, an examination costs the solvers some time.
+  // On Linux this is the priority of this thread alone. If it fails, an examination slows the
+  // solvers.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);
   absl::Status status = SetUpGate();
   if (status.ok()) status = catalog_.LoadAll();
@@ -129,18 +123,18 @@ void Registry::Impl::Run(std::promise<absl::Status> opened) {
     const std::lock_guard<std::mutex> lock(mutex_);
     left.swap(jobs_);
   }
-  for (Job& job : left) RunJob(std::move(job));  // each hears why not
+  for (Job& job : left) RunJob(std::move(job));  // answers kUnavailable
 }
 
 void Registry::Impl::RunJob(Job job) {
   patience_ = std::move(job.patience);
   const absl::Status wanted = GoOn();
   const absl::StatusOr<PublishOutcome> outcome = wanted.ok() ? job.run() : wanted;
-  patience_ = {};  // what it asks may be gone after the answer
+  patience_ = {};  // its function may be invalid once the call is answered
   job.done(outcome);
 }
 
-// Whether what the thread does is still to be done; else the answer to whoever waits for it.
+// OK while the work under way is still wanted, else the answer for its caller.
 absl::Status Registry::Impl::GoOn() const {
   const bool ending = stopping_ || (options_.ending && options_.ending());
   const absl::Status why = ending ? absl::UnavailableError("the server is shutting down")
@@ -149,7 +143,7 @@ absl::Status Registry::Impl::GoOn() const {
   return {why.code(), absl::StrCat(why.message(), "; nothing was changed")};
 }
 
-// The next job; nullopt where none came until `wake`, or the registry ends.
+// The next job; nullopt: none came before `wake`, or the registry ends.
 std::optional<Registry::Impl::Job> Registry::Impl::NextJob(TimePoint wake) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait_until(lock, wake, [this] { return stopping_ || !jobs_.empty(); });
@@ -178,14 +172,12 @@ absl::Status Registry::Impl::SetUpGate() {
                .margin = options_.gate_margin,
                .read_only = options_.read_only};
   if (options_.warm) {
-    services_.warm = [this](const std::shared_ptr<const Model>& model,
-                            const std::shared_ptr<const Hypersolver>& correction) {
-      return options_.warm(model, correction, [this] { return !GoOn().ok(); });
+    services_.warm = [this](const WarmUpSubject& subject) {
+      return options_.warm(subject, [this] { return !GoOn().ok(); });
     };
   }
   if (services_.measure) return absl::OkStatus();
-  HS_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, MakeReadableEngine(options_.device));
-  gate_ = std::make_unique<EngineGate>(std::move(engine), [this] { return !GoOn().ok(); });
+  gate_ = std::make_unique<EngineGate>(options_.runtime, [this] { return !GoOn().ok(); });
   services_.measure = [this](const GateInput& input) { return gate_->Measure(input); };
   return absl::OkStatus();
 }

@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "server/clock/clock.h"
 
 namespace hyperserve {
@@ -17,7 +20,7 @@ double SecondsSince(Clock::TimePoint start) {
   return std::chrono::duration<double>(Clock::Real().Now() - start).count();
 }
 
-// A refusal lies with the candidate and is final; anything else lies with us and may pass later.
+// A refusal is the candidate's fault and is final. Any other failure is ours and may pass later.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
          absl::IsNotFound(status);
@@ -124,6 +127,13 @@ std::optional<int64_t> Shelf::NextToTry() const {
   return NextUntried(snapshot);
 }
 
+absl::Status Shelf::Warm(const Generation& generation) const {
+  if (!services_->warm) return absl::OkStatus();
+  return services_->warm({.model = model_,
+                          .correction = generation.correction,
+                          .calibration = &generation.calibration});
+}
+
 absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome) {
   if (active_on_disk_.value_or(0) > number) {
     return absl::FailedPreconditionError(absl::StrCat("not tried: generation ", *active_on_disk_,
@@ -134,7 +144,7 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
   const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  if (services_->warm) HS_RETURN_IF_ERROR(services_->warm(model_, correction));
+  HS_RETURN_IF_ERROR(Warm(*candidate.generation));
   GateInput input = {.model = model_, .candidate = correction, .probes = {candidate.probe}};
   if (active_.has_value()) {
     input.active = active_->generation->correction;
@@ -163,7 +173,7 @@ absl::StatusOr<PublishOutcome> Shelf::Try(int64_t number) {
   PublishOutcome outcome = {.generation = number, .previous_generation = ActiveNumber()};
   absl::StatusOr<Candidate> candidate = Examine(number, &outcome);
   const std::string context = absl::StrCat("generation ", number);
-  if (!IsRefusal(candidate.status())) {  // the last look before the verdict and the swap
+  if (!IsRefusal(candidate.status())) {  // the last check before the verdict and the swap
     HS_RETURN_IF_ERROR(Annotate(services_->go_on(), context));
   }
   HS_RETURN_IF_ERROR(Remember(number, candidate.status(), outcome.gate));
@@ -196,7 +206,7 @@ absl::StatusOr<PublishOutcome> Shelf::Publish(const GenerationFiles& files,
     return absl::AbortedError(absl::StrCat("made to follow generation ", *parent_generation,
                                            "; active is ", ActiveNumber(), " (0: none)"));
   }
-  // Before anything is written: else every name of a method could make a folder of its own.
+  // Before anything is written: else a call could make a folder for any method's name.
   const auto spec = ParseHypersolverSpec(files.at("hypersolver.json"), model_->state_shape());
   if (!spec.ok()) {
     return absl::FailedPreconditionError(
@@ -221,7 +231,7 @@ int64_t Shelf::HighestKnown() const {
 }
 
 void Shelf::RemoveIfRefused(int64_t number) const {
-  // Only once VERDICTS.json keeps the number: it must not be used again.
+  // Only once VERDICTS.json has the number, which must not be used again.
   const auto on_disk = ReadVerdicts(folder_);
   if (!on_disk.ok()) return;
   const auto verdict = on_disk->find(number);
@@ -234,7 +244,7 @@ void Shelf::Withdraw(int64_t number, const absl::Status& why) {
   std::error_code ignored;
   std::filesystem::remove_all(GenerationFolder(number), ignored);
   verdicts_[number] = {.reason = std::string(why.message())};
-  // Where it cannot be written, only the number may be used again after a restart.
+  // If this fails, the only harm is that the number may be used again after a restart.
   WriteVerdicts(folder_, verdicts_).IgnoreError();
 }
 
@@ -249,7 +259,7 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   } else if (number == ActiveNumber()) {
     target = active_;
   } else {
-    // The verdict first: of what was published and refused nothing else is left.
+    // The verdict first: a candidate that was published and refused has no folder.
     const auto verdict = verdicts_.find(number);
     const std::vector<int64_t> there = ListGenerations(folder_);
     const bool refused = verdict != verdicts_.end() && !verdict->second.passed;
@@ -264,8 +274,7 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   }
   outcome.generation = target->generation->number;
   if (outcome.generation != ActiveNumber()) {
-    absl::Status warm;
-    if (services_->warm) warm = services_->warm(model_, target->generation->correction);
+    const absl::Status warm = Warm(*target->generation);
     HS_RETURN_IF_ERROR(services_->go_on());
     HS_RETURN_IF_ERROR(warm);
     HS_RETURN_IF_ERROR(Serve(*std::move(target)));

@@ -1,7 +1,8 @@
-// All generations of one (model, method): which is served, what the gate said of each, what is
-// tried next. Belongs to the registry's thread; the registry shows its state to everybody else.
+// All generations of the correction of one model for one method: which is served, the verdict on
+// each, which is tried next. Belongs to the registry's thread; other threads see its state through
+// the catalog. Internal to this folder.
 //
-// A file or a generation that cannot be used never stops the daemon: it is said in state().problem.
+// A file or a generation that cannot be used never stops the daemon: state().problem says why.
 #pragma once
 
 #include <cstdint>
@@ -14,73 +15,84 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "server/registry/candidate.h"
-#include "server/registry/registry.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 
-// A hypersolver folder at one moment: what the pure decisions below look at.
+// A hypersolver folder at one moment. The three decisions below are pure functions of it.
 struct ShelfSnapshot {
-  std::vector<int64_t> generations;  // ascending
-  std::map<int64_t, Verdict> verdicts;
-  std::optional<int64_t> active;  // what ACTIVE says
+  std::vector<int64_t> generations;     // folders that are there, ascending
+  std::map<int64_t, Verdict> verdicts;  // by generation
+  std::optional<int64_t> active;        // the number in ACTIVE; nullopt: there is no such file
 };
 
-// What to try at start, in this order, until one is served: ACTIVE alone where there is one, so
-// that a restart undoes no rollback; else all that were not refused, the highest first.
+// The generations to try at start, in this order, until one is served. Where ACTIVE names one it is
+// the only one, so that a restart undoes no rollback. Else all that were not refused, the highest
+// first.
 std::vector<int64_t> StartOrder(const ShelfSnapshot& snapshot);
-// The lowest generation without a verdict; nullopt: none.
+// The lowest generation without a verdict; nullopt: all have one.
 std::optional<int64_t> NextUntried(const ShelfSnapshot& snapshot);
-// What rollback would return to after a restart: the ones below ACTIVE that passed, highest first.
+// The candidates for rollback after a restart: those below ACTIVE that passed, the highest first.
 std::vector<int64_t> PreviousOrder(const ShelfSnapshot& snapshot);
 
 class Shelf {
  public:
-  // What a shelf needs of the registry; outlives it.
+  // What a shelf needs of the registry.
   struct Services {
     GateMeasure measure;
-    std::function<absl::Status(const std::shared_ptr<const Model>&,
-                               const std::shared_ptr<const Hypersolver>&)>
-        warm;  // may be empty
-    // OK, or why what is being done is to end, in the words of the answer. Asked between steps.
+    std::function<absl::Status(const WarmUpSubject&)> warm;  // may be empty
+    // OK while the work is still wanted, else the answer for its caller. Asked between steps.
     std::function<absl::Status()> go_on;
-    double margin = 0.02;
-    bool read_only = false;  // verdicts and ACTIVE are kept in memory alone
+    double margin = 0;       // the margin of DecideGate
+    bool read_only = false;  // verdicts and ACTIVE are kept in memory only
   };
 
-  // `folder` is <model>/hypersolvers/<method>; it may not exist yet.
+  // `services` must outlive the shelf. `folder` is <model>/hypersolvers/<method>; it need not
+  // exist.
   Shelf(const Services* services, std::shared_ptr<const Model> model, std::string folder,
         MethodChoice method);
 
-  // Serves what StartOrder finds. Where nothing that is there can be used, state().problem says
-  // why.
+  // Serves the first usable generation of StartOrder. If there is none, state().problem says why.
+  // Call it once, first.
   void Start();
 
-  // The next generation that appeared in the folder and was not tried.
+  // The next generation in the folder that was not tried; nullopt: there is none.
   std::optional<int64_t> NextToTry() const;
-  // The gate, and the swap where it passes. Where it is to end first, the generation stays untried.
+  // Runs the gate and swaps if the generation passes. kFailedPrecondition: it is refused; its
+  // verdict is written. Where go_on ends it, it fails as go_on says and the generation stays
+  // untried.
   absl::StatusOr<PublishOutcome> Try(int64_t number);
-  // Writes the files as a new generation and tries it. Sets *number as soon as it has one. Of one
-  // that is refused or given up only the verdict stays, which keeps its number.
+  // Writes the files as a new generation and tries it. Fails as Registry::Publish does. Sets
+  // *number once the generation has one. If it is refused or given up, its folder is removed and
+  // its verdict stays, so that the number is not used again.
   absl::StatusOr<PublishOutcome> Publish(const GenerationFiles& files,
                                          std::optional<int64_t> parent_generation, int64_t* number);
-  // 0: the previous one.
+  // Serves generation `number` again; 0: the previous one. Fails as Registry::Rollback does.
   absl::StatusOr<PublishOutcome> Rollback(int64_t number);
 
   CorrectionState state() const;
 
  private:
   int64_t ActiveNumber() const;
-  // Of all generations that this shelf saw, also where somebody removed their folders since.
+  // The highest number that this shelf saw, even if the folder was removed since.
   int64_t HighestKnown() const;
   void RemoveIfRefused(int64_t number) const;
-  // What nobody waits for must not be found and served later.
+  // Removes a generation whose caller gave up, so that it is not found and served later.
   void Withdraw(int64_t number, const absl::Status& why);
   std::string GenerationFolder(int64_t number) const;
   ShelfSnapshot Snapshot() const;
   absl::Status ReadState();
   absl::Status ServeFromStart(int64_t number);
-  // Everything that is asked of a candidate; fills outcome->gate.
+  absl::Status Warm(const Generation& generation) const;
+  // All checks of a candidate, the gate included; fills outcome->gate.
   absl::StatusOr<Candidate> Examine(int64_t number, PublishOutcome* outcome);
   absl::Status Remember(int64_t number, const absl::Status& examined,
                         const std::vector<GateMeasurement>& gate);
@@ -93,13 +105,13 @@ class Shelf {
   const MethodChoice method_;
 
   std::map<int64_t, Verdict>
-      verdicts_;                 // VERDICTS.json, and where it cannot be written, ahead of it
-  std::set<int64_t> set_aside_;  // failed by our own fault: tried again after a restart
+      verdicts_;                 // as VERDICTS.json; ahead of it where it could not be written
+  std::set<int64_t> set_aside_;  // failed by our own fault: tried again after a restart only
   std::optional<int64_t> active_on_disk_;
   std::optional<Candidate> active_;
   std::optional<Candidate> previous_;
   std::string problem_;
-  bool unreadable_ = false;  // ACTIVE or VERDICTS.json cannot be read: nothing is tried
+  bool unreadable_ = false;  // true: ACTIVE or VERDICTS.json cannot be read, so nothing is tried
 };
 
 }  // namespace hyperserve

@@ -8,6 +8,15 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
+#include "server/clock/clock.h"
+#include "server/clock/patience.h"
+#include "server/metrics/families.h"
+#include "server/metrics/metrics.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {
@@ -24,7 +33,7 @@ std::string MakeRequestId() {
 Clock::TimePoint DeadlineOf(const grpc::CallbackServerContext& context, CallKind kind,
                             const Environment& environment, Clock::TimePoint now) {
   const CallLimits& limits = environment.limits;
-  // gRPC's own type: a time point would overflow where a client waits for centuries.
+  // gRPC's own type: a std::chrono time point overflows for a deadline centuries away.
   const gpr_timespec asked = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_REALTIME);
   if (gpr_time_cmp(asked, gpr_inf_future(GPR_CLOCK_REALTIME)) == 0) {
     return now + (kind == CallKind::kUnary ? limits.deadline_default : limits.deadline_max);
@@ -65,7 +74,7 @@ const char* CodeName(grpc::StatusCode code) {
   }
 }
 
-// Good news is for those who look for it; our own faults are for everybody.
+// Successes are logged at debug, our own faults at error, all other failures at info.
 spdlog::level::level_enum LogLevel(grpc::StatusCode code) {
   if (code == grpc::OK) return spdlog::level::debug;
   return code == grpc::INTERNAL ? spdlog::level::err : spdlog::level::info;
@@ -154,7 +163,7 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
   observe(Metric::kQueueDuration, times.queue_seconds);
   observe(Metric::kSolveDuration, times.solve_seconds);
   if (!result.ok()) return;
-  const BatchResult& rows = result->rows;
+  const auto& rows = result->rows;
   rows_ += static_cast<int64_t>(rows.status.size());
   for (const RowStatus status : {RowStatus::kConverged, RowStatus::kStepLimit,
                                  RowStatus::kStepUnderflow, RowStatus::kNonFinite}) {

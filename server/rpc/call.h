@@ -1,5 +1,6 @@
-// One call from arrival to answer: its id, deadline and cancellation, the pinned model; and at the
-// end, once, its metrics, its log line, its trailing metadata and its code.
+// One call from arrival to answer. At the start it gets an id, a deadline and a cancellation flag.
+// At the end it writes its metrics and its log line, once, and sets the trailing metadata and the
+// code.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,41 +10,54 @@
 #include <string>
 #include <string_view>
 
+#include "server/batching/work.h"
+#include "server/calls/prepare.h"
+#include "server/clock/clock.h"
+#include "server/clock/patience.h"
+#include "server/registry/registry.h"
+#include "server/registry/served_model.h"
 #include "server/rpc/environment.h"
-#include "server/rpc/prepare.h"
 
 namespace hyperserve {
 
 enum class CallKind { kUnary, kStream, kAdmin };
 
+// Belongs to the handler until its work is submitted, then to the thread that answers. Cancel,
+// cancelled and the functions of patience() are thread-safe.
 class Call {
  public:
-  // `asked_id`: the request's own id; empty: one is made. `environment` and `context` outlive the
-  // call.
+  // `asked_id` is the id that the request brings; where it is empty or malformed the call makes
+  // one. The deadline is the client's, at most deadline_max. A call without one gets
+  // deadline_default if it is unary, else deadline_max. `environment` and `context` must outlive
+  // the call.
   Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
        const std::string& asked_id, CallKind kind = CallKind::kUnary);
   ~Call();
 
   const std::string& id() const { return id_; }
   Clock::TimePoint deadline() const { return deadline_; }
-  // The client's, as long as somebody wants to know.
+  // The call's deadline and cancellation. It may outlive the call.
   Patience patience() const;
   Environment& environment() const { return *environment_; }
 
-  // The registry; kUnavailable while loading or draining, kInvalidArgument for a malformed id.
+  // The registry. kUnavailable: the daemon is loading or draining. kInvalidArgument: the request's
+  // id is malformed.
   absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
-  // Admits, pins the model and names it in metrics.
+  // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, and
+  // with kNotFound where there is no such model.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
-  // Names the plan in metrics, and gives the work the call's deadline and cancellation. Once; from
-  // then on a shutdown waits for the call.
+  // Gives the work the call's deadline and cancellation, and names the plan in the call's metrics.
+  // Call it once, before the work is submitted. From then on a shutdown waits for the call.
   void Bind(Prepared& prepared);
 
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_->load(std::memory_order_relaxed); }
 
-  // Counts the time that its work took, and what was solved. For a stream once a chunk.
+  // Adds the times of the work and the solved rows to the metrics. Call it once for the work of a
+  // unary call, and once for each chunk of a stream.
   void Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times);
-  // The last act: metrics, log line, trailing metadata.
+  // Writes metrics and log line, sets the trailing metadata, and returns the status for gRPC. Call
+  // it once, last.
   grpc::Status End(const absl::Status& status);
 
  private:
@@ -59,11 +73,12 @@ class Call {
   std::string model_label_ = "other";
   std::string plan_label_ = "none";
   bool bound_ = false;
-  // Touched by one thread at a time: the one that answers.
-  int64_t rows_ = 0;
+  // Touched only by the thread that answers.
+  int64_t rows_ = 0;  // that were solved
 };
 
-// A unary call that is answered by Answer(), from any thread, exactly once. Deletes itself.
+// A unary call. Any thread calls Answer exactly once. Create it with new: it deletes itself when
+// gRPC is done with it.
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   UnaryCall(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
@@ -79,11 +94,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   Call call_;
 };
 
-// The wire's code and words; codes outside the table are our fault (INTERNAL). Long words are cut:
-// they travel in a header.
+// The status as gRPC sends it. A code outside the table of docs/ARCHITECTURE.md becomes INTERNAL. A
+// message of more than 2,048 bytes is cut, since it travels in a header. Pure.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// kInvalidArgument where an id is longer than 128 characters or not printable ASCII.
+// kInvalidArgument: the id is longer than 128 characters or not printable ASCII. Pure.
 absl::Status CheckRequestId(const std::string& id);
 
 }  // namespace hyperserve

@@ -1,4 +1,5 @@
-// What the services work with. Owned by the daemon, which outlives them.
+// Everything that the services share: limits, facts, batcher, metrics, clock, registry. The daemon
+// owns it, and it outlives the services.
 #pragma once
 
 #include <atomic>
@@ -10,14 +11,14 @@
 #include <vector>
 
 #include "server/batching/batcher.h"
+#include "server/calls/limits.h"
 #include "server/clock/clock.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
-#include "server/rpc/limits.h"
 
 namespace hyperserve {
 
-// What GetServerInfo tells, fixed at start.
+// The facts that GetServerInfo tells. They are fixed at start.
 struct ServerFacts {
   struct Device {
     std::string name, description;
@@ -28,32 +29,34 @@ struct ServerFacts {
   };
   std::string version, commit;
   std::vector<Device> devices;
-  std::vector<std::string> engines;
-  std::vector<LimitLine> limits;
+  std::vector<std::string> engines;  // of the device that serves, in the order of preference
+  std::vector<LimitLine> limits;     // the lines of the options page
 };
 
+// Thread-safe from the first call on.
 class Environment {
  public:
-  // Fixed before the first call.
+  // Fixed before the first call. The environment owns none of what the pointers name.
   CallLimits limits;
   ServerFacts facts;
   Batcher* batcher = nullptr;
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
-  // Calls that were let in to solve and have not ended: what a shutdown waits for.
+  // Calls that were bound to work and have not ended. A shutdown waits for them.
   std::atomic<int64_t> solving_calls{0};
-  // No new calls: UNAVAILABLE.
+  // True: new calls are answered UNAVAILABLE. Never becomes false again.
   std::atomic<bool> draining{false};
-  // Calls whose answer has not left yet.
+  // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
 
-  // Null until the models are loaded and warm, and again at the very end: calls are UNAVAILABLE.
+  // Null until the models are loaded and warm, and again at the end of a shutdown. While it is null
+  // calls are answered UNAVAILABLE.
   std::shared_ptr<Registry> registry() const {
     const std::lock_guard lock(mutex_);
     return registry_;
   }
-  // What was there before goes with the last call that holds it.
+  // The registry that was there before is destroyed with the last call that holds it.
   void set_registry(std::shared_ptr<Registry> registry) {
     const std::lock_guard lock(mutex_);
     registry_.swap(registry);

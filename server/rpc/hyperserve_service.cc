@@ -2,126 +2,164 @@
 
 #include <utility>
 
-#include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "hyperserve/v1/hyperserve.grpc.pb.h"
+#include "server/calls/classify.h"
+#include "server/calls/flow.h"
+#include "server/calls/solve.h"
 #include "server/rpc/call.h"
-#include "server/rpc/model_info.h"
-#include "server/rpc/prepare.h"
-#include "server/rpc/reply.h"
 #include "server/rpc/sample_stream.h"
+#include "server/rpc/solve_call.h"
+#include "server/rpc/wire.h"
 
 namespace hyperserve {
 namespace {
 
-// Pins the model, prepares the work and queues it; `fill(context, served, result)` makes the reply.
-template <class Request, class Prepare, class Fill>
-grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackServerContext* context,
-                                     std::string_view name, const Request& request, Prepare prepare,
-                                     Fill fill) {
-  auto* const unary = new UnaryCall(environment, context, name, request.options().request_id());
-  const auto prepared = [&]() -> absl::StatusOr<Prepared> {
-    HS_ASSIGN_OR_RETURN(auto served, unary->call().Pin(request.options().model()));
-    HS_ASSIGN_OR_RETURN(Prepared ready, prepare(request, std::move(served), environment->limits));
-    unary->call().Bind(ready);
-    return ready;
-  }();
-  if (!prepared.ok()) {
-    unary->Answer(prepared.status());
+ClassifyAsk FromWire(const v1::ClassifyRequest& request) {
+  const v1::ClassifyWant& want = request.want();
+  return {.terms = TermsFromWire(request.options()),
+          .inputs = RowsFromWire(request.inputs()),
+          .want = {.labels = want.labels(),
+                   .top_k = want.top_k(),
+                   .probabilities = want.probabilities(),
+                   .logits = want.logits(),
+                   .state = want.state()}};
+}
+
+SampleAsk FromWire(const v1::SampleRequest& request) {
+  return {.terms = TermsFromWire(request.options()),
+          .rows = request.rows(),
+          .seed = request.seed(),
+          .first_row = request.first_row(),
+          .log_density = request.log_density()};
+}
+
+StreamAsk FromWire(const v1::SampleStreamRequest& request) {
+  return {.sample = FromWire(request.sample()), .chunk_rows = request.chunk_rows()};
+}
+
+LogProbAsk FromWire(const v1::LogProbRequest& request) {
+  return {.terms = TermsFromWire(request.options()), .inputs = RowsFromWire(request.inputs())};
+}
+
+SolveAsk FromWire(const v1::SolveRequest& request) {
+  SolveAsk ask{.terms = TermsFromWire(request.options()),
+               .save_at = {request.save_at().begin(), request.save_at().end()},
+               .partial_states = request.partial_states()};
+  if (request.has_inputs()) ask.inputs = RowsFromWire(request.inputs());
+  if (request.has_state()) ask.state = RowsFromWire(request.state());
+  if (request.has_span()) ask.span = {request.span().begin(), request.span().end()};
+  return ask;
+}
+
+// An empty tensor was not asked for: its field stays absent.
+template <class Reply>
+void SetTensor(const HostTensor& tensor, v1::Tensor* (Reply::*field)(), Reply* reply) {
+  if (!tensor.bytes.empty()) ToWire(tensor, (reply->*field)());
+}
+
+void ToWire(const ClassifyAnswer& answer, v1::ClassifyReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  reply->mutable_labels()->Assign(answer.labels.begin(), answer.labels.end());
+  reply->mutable_label_names()->Assign(answer.label_names.begin(), answer.label_names.end());
+  SetTensor(answer.top_labels, &v1::ClassifyReply::mutable_top_labels, reply);
+  SetTensor(answer.top_probabilities, &v1::ClassifyReply::mutable_top_probabilities, reply);
+  SetTensor(answer.probabilities, &v1::ClassifyReply::mutable_probabilities, reply);
+  SetTensor(answer.logits, &v1::ClassifyReply::mutable_logits, reply);
+  SetTensor(answer.state, &v1::ClassifyReply::mutable_state, reply);
+}
+
+void ToWire(const SampleAnswer& answer, v1::SampleReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.samples, reply->mutable_samples());
+  SetTensor(answer.log_density, &v1::SampleReply::mutable_log_density, reply);
+}
+
+void ToWire(const LogProbAnswer& answer, v1::LogProbReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.log_prob, reply->mutable_log_prob());
+}
+
+void ToWire(const SolveAnswer& answer, v1::SolveReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.state, reply->mutable_state());
+  SetTensor(answer.saved, &v1::SolveReply::mutable_saved, reply);
+}
+
+class HyperserveService final : public v1::Hyperserve::CallbackService {
+ public:
+  explicit HyperserveService(Environment* environment) : environment_(environment) {}
+
+  grpc::ServerUnaryReactor* Classify(grpc::CallbackServerContext* context,
+                                     const v1::ClassifyRequest* request,
+                                     v1::ClassifyReply* reply) override {
+    return Solves(context, "Classify", *request, reply);
+  }
+  grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context,
+                                   const v1::SampleRequest* request,
+                                   v1::SampleReply* reply) override {
+    return Solves(context, "Sample", *request, reply);
+  }
+  grpc::ServerWriteReactor<v1::SampleChunk>* SampleStream(
+      grpc::CallbackServerContext* context, const v1::SampleStreamRequest* request) override {
+    return hyperserve::SampleStream::Start(environment_, context, FromWire(*request));
+  }
+  grpc::ServerUnaryReactor* LogProb(grpc::CallbackServerContext* context,
+                                    const v1::LogProbRequest* request,
+                                    v1::LogProbReply* reply) override {
+    return Solves(context, "LogProb", *request, reply);
+  }
+  grpc::ServerUnaryReactor* Solve(grpc::CallbackServerContext* context,
+                                  const v1::SolveRequest* request, v1::SolveReply* reply) override {
+    return Solves(context, "Solve", *request, reply);
+  }
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest*,
+                                       v1::ListModelsReply* reply) override {
+    auto* const unary = new UnaryCall(environment_, context, "ListModels", "");
+    const auto registry = unary->call().Admit();
+    if (registry.ok()) {
+      for (const auto& served : (*registry)->List()) ToWire(*served, reply->add_models());
+    }
+    unary->Answer(registry.status());
     return unary;
   }
-  // Request and reply are gRPC's and live until the answer.
-  environment->batcher->Submit(
-      prepared->work, [unary, fill, served = prepared->served,
-                       reply_context = ContextOf(*prepared, unary->call().id())](
-                          absl::StatusOr<WorkResult> result, const WorkTimes& times) mutable {
-        const absl::Status status = result.status();
-        unary->call().Record(result, times);
-        if (status.ok()) {
-          reply_context.times = times;
-          fill(reply_context, *served, *std::move(result));
-        }
-        unary->Answer(status);
-      });
-  return unary;
-}
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* request,
+                                     v1::GetModelReply* reply) override {
+    auto* const unary = new UnaryCall(environment_, context, "GetModel", "");
+    const auto served = unary->call().Pin(request->model());
+    if (served.ok()) ToWire(**served, reply);
+    unary->Answer(served.status());
+    return unary;
+  }
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest*,
+                                          v1::GetServerInfoReply* reply) override {
+    auto* const unary = new UnaryCall(environment_, context, "GetServerInfo", "");
+    const std::chrono::duration<double> uptime = environment_->clock->Now() - environment_->started;
+    ToWire(environment_->facts, uptime.count(), reply);
+    unary->Answer(absl::OkStatus());
+    return unary;
+  }
+
+ private:
+  // gRPC owns request and reply; they live until the call is answered.
+  template <class Request, class Reply>
+  grpc::ServerUnaryReactor* Solves(grpc::CallbackServerContext* context, std::string_view name,
+                                   const Request& request, Reply* reply) {
+    return StartSolve(environment_, context, name, FromWire(request),
+                      [reply](const auto& answer) { ToWire(answer, reply); });
+  }
+
+  Environment* const environment_;
+};
 
 }  // namespace
 
-grpc::ServerUnaryReactor* HyperserveService::Classify(grpc::CallbackServerContext* context,
-                                                      const v1::ClassifyRequest* request,
-                                                      v1::ClassifyReply* reply) {
-  return StartSolve(environment_, context, "Classify", *request, PrepareClassify,
-                    [request, reply](const ReplyContext& reply_context, const ServedModel& served,
-                                     WorkResult result) {
-                      FillClassify(reply_context, request->want(), served.model->spec().labels,
-                                   std::move(result), reply);
-                    });
-}
-
-grpc::ServerUnaryReactor* HyperserveService::Sample(grpc::CallbackServerContext* context,
-                                                    const v1::SampleRequest* request,
-                                                    v1::SampleReply* reply) {
-  return StartSolve(
-      environment_, context, "Sample", *request, PrepareSample,
-      [reply](const ReplyContext& reply_context, const ServedModel&, WorkResult result) {
-        FillSample(reply_context, std::move(result), reply);
-      });
-}
-
-grpc::ServerWriteReactor<v1::SampleChunk>* HyperserveService::SampleStream(
-    grpc::CallbackServerContext* context, const v1::SampleStreamRequest* request) {
-  return hyperserve::SampleStream::Start(environment_, context, *request);
-}
-
-grpc::ServerUnaryReactor* HyperserveService::LogProb(grpc::CallbackServerContext* context,
-                                                     const v1::LogProbRequest* request,
-                                                     v1::LogProbReply* reply) {
-  return StartSolve(
-      environment_, context, "LogProb", *request, PrepareLogProb,
-      [reply](const ReplyContext& reply_context, const ServedModel&, WorkResult result) {
-        FillLogProb(reply_context, std::move(result), reply);
-      });
-}
-
-grpc::ServerUnaryReactor* HyperserveService::Solve(grpc::CallbackServerContext* context,
-                                                   const v1::SolveRequest* request,
-                                                   v1::SolveReply* reply) {
-  return StartSolve(
-      environment_, context, "Solve", *request, PrepareSolve,
-      [request, reply](const ReplyContext& reply_context, const ServedModel&, WorkResult result) {
-        FillSolve(reply_context, *request, std::move(result), reply);
-      });
-}
-
-grpc::ServerUnaryReactor* HyperserveService::ListModels(grpc::CallbackServerContext* context,
-                                                        const v1::ListModelsRequest*,
-                                                        v1::ListModelsReply* reply) {
-  auto* const unary = new UnaryCall(environment_, context, "ListModels", "");
-  const auto registry = unary->call().Admit();
-  if (registry.ok()) {
-    for (const auto& served : (*registry)->List()) FillSummary(*served, reply->add_models());
-  }
-  unary->Answer(registry.status());
-  return unary;
-}
-
-grpc::ServerUnaryReactor* HyperserveService::GetModel(grpc::CallbackServerContext* context,
-                                                      const v1::GetModelRequest* request,
-                                                      v1::GetModelReply* reply) {
-  auto* const unary = new UnaryCall(environment_, context, "GetModel", "");
-  const auto served = unary->call().Pin(request->model());
-  if (served.ok()) FillModel(**served, reply);
-  unary->Answer(served.status());
-  return unary;
-}
-
-grpc::ServerUnaryReactor* HyperserveService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                           const v1::GetServerInfoRequest*,
-                                                           v1::GetServerInfoReply* reply) {
-  auto* const unary = new UnaryCall(environment_, context, "GetServerInfo", "");
-  const std::chrono::duration<double> uptime = environment_->clock->Now() - environment_->started;
-  FillServerInfo(environment_->facts, uptime.count(), reply);
-  unary->Answer(absl::OkStatus());
-  return unary;
+std::unique_ptr<grpc::Service> MakeHyperserveService(Environment* environment) {
+  return std::make_unique<HyperserveService>(environment);
 }
 
 }  // namespace hyperserve

@@ -4,31 +4,24 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "server/batching/work.h"
+#include "server/calls/info.h"
+#include "server/rpc/environment.h"
+#include "server/rpc/wire.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr int64_t kChunksAhead = 2;
 
-// One value while all rows of the stream agree, none from then on.
-template <class T>
-void MergeUniform(const std::vector<T>& part, bool first, std::vector<T>& uniform) {
-  const std::vector<T> collapsed = Collapse(part);
-  if (first) {
-    uniform = collapsed.size() == 1 ? collapsed : std::vector<T>();
-  } else if (collapsed != uniform) {
-    uniform.clear();
-  }
-}
-
 }  // namespace
 
 SampleStream* SampleStream::Start(Environment* environment, grpc::CallbackServerContext* context,
-                                  const v1::SampleStreamRequest& request) {
+                                  StreamAsk ask) {
   const std::shared_ptr<SampleStream> stream(
-      new SampleStream(environment, context, request.sample().options().request_id()));
+      new SampleStream(environment, context, std::move(ask)));
   stream->self_ = stream;
-  stream->status_ = stream->Prepare(request);
+  stream->status_ = stream->Prepare();
   const auto left = stream->call_.deadline() - environment->clock->Now();
   stream->deadline_alarm_.Set(
       std::chrono::system_clock::now() +
@@ -42,23 +35,23 @@ SampleStream* SampleStream::Start(Environment* environment, grpc::CallbackServer
 }
 
 SampleStream::SampleStream(Environment* environment, grpc::CallbackServerContext* context,
-                           const std::string& asked_id)
-    : call_(environment, context, "SampleStream", asked_id, CallKind::kStream), context_(context) {}
+                           StreamAsk ask)
+    : ask_(std::move(ask)),
+      call_(environment, context, "SampleStream", ask_.sample.terms.request_id, CallKind::kStream),
+      context_(context) {}
 
-absl::Status SampleStream::Prepare(const v1::SampleStreamRequest& request) {
-  HS_ASSIGN_OR_RETURN(auto served, call_.Pin(request.sample().options().model()));
-  HS_ASSIGN_OR_RETURN(stream_,
-                      PrepareStream(request, std::move(served), call_.environment().limits));
-  call_.Bind(stream_.whole);
-  reply_ = ContextOf(stream_.whole, call_.id());
-  reply_.times = {.queue_seconds = 0, .solve_seconds = 0};  // of its chunks, summed
-  const int64_t rows = stream_.whole.work.segment.rows;
-  chunks_ = rows / stream_.chunk_rows + (rows % stream_.chunk_rows != 0 ? 1 : 0);
+absl::Status SampleStream::Prepare() {
+  HS_ASSIGN_OR_RETURN(auto served, call_.Pin(ask_.sample.terms.model));
+  HS_ASSIGN_OR_RETURN(stream_, PrepareStream(ask_, std::move(served), call_.environment().limits));
+  call_.Bind(stream_.first_row);
+  info_ = InfoOf(stream_.first_row, call_.id());
+  summary_ = info_;
+  chunks_ = stream_.rows / stream_.chunk_rows + (stream_.rows % stream_.chunk_rows != 0 ? 1 : 0);
   return absl::OkStatus();
 }
 
 int64_t SampleStream::RowsBefore(int64_t chunk) const {
-  return std::min(chunk * stream_.chunk_rows, stream_.whole.work.segment.rows);
+  return std::min(chunk * stream_.chunk_rows, stream_.rows);
 }
 
 SampleStream::Action SampleStream::NextAction() {
@@ -73,7 +66,7 @@ SampleStream::Action SampleStream::NextAction() {
   }
   if (!writing_ && solved_.contains(next_write_)) {
     in_writing_ = std::move(solved_.extract(next_write_).mapped());
-    if (next_write_ + 1 == chunks_) FillInfo(reply_, summary_, in_writing_.mutable_summary());
+    if (next_write_ + 1 == chunks_) ToWire(summary_, in_writing_.mutable_summary());
     writing_ = true;
     return Action::kWrite;
   }
@@ -119,7 +112,7 @@ void SampleStream::Submit(int64_t chunk) {
     self = self_;
   }
   call_.environment().batcher->Submit(
-      ChunkOf(stream_.whole.work, begin, RowsBefore(chunk + 1) - begin),
+      ChunkOf(stream_, begin, RowsBefore(chunk + 1) - begin),
       [self, chunk](absl::StatusOr<WorkResult> result, const WorkTimes& times) {
         self->TakeChunk(chunk, std::move(result), times);
         self->Pump();
@@ -128,7 +121,6 @@ void SampleStream::Submit(int64_t chunk) {
 
 void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
                              const WorkTimes& times) {
-  v1::SampleChunk filled;
   const std::lock_guard lock(mutex_);
   if (absl::IsResourceExhausted(result.status()) && chunk > 0 && status_.ok()) {
     SubmitLater(chunk);
@@ -140,34 +132,25 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
     status_.Update(result.status());
     return;
   }
-  AddToSummary(*result, times);
-  const uint64_t first_row =
-      stream_.whole.work.segment.first_row + static_cast<uint64_t>(RowsBefore(chunk));
-  FillChunk(reply_, first_row, *std::move(result), &filled);
+  SolveInfo info = info_;
+  SetTimes(times, info);
+  const SampleAnswer answer =
+      MakeAnswer(ask_.sample, *stream_.first_row.served, std::move(info), *std::move(result));
+  AddChunk(answer.info, summary_);
+  const uint64_t first_row = ask_.sample.first_row + static_cast<uint64_t>(RowsBefore(chunk));
+  v1::SampleChunk filled;
+  ToWire(answer, first_row, &filled);
   solved_.emplace(chunk, std::move(filled));
 }
 
 void SampleStream::SubmitLater(int64_t chunk) {
   auto alarm = std::make_shared<grpc::Alarm>();
-  grpc::Alarm& pending = *alarm;  // its own callback keeps it until it has fired
+  grpc::Alarm& pending = *alarm;  // its callback owns it until it has fired
   pending.Set(std::chrono::system_clock::now() + call_.environment().limits.retry_pushback,
               [self = self_, alarm = std::move(alarm), chunk](bool) mutable {
                 const auto fired = std::move(alarm);
                 self->Submit(chunk);
               });
-}
-
-void SampleStream::AddToSummary(const WorkResult& part, const WorkTimes& times) {
-  const bool first = summary_.engine.empty();
-  MergeUniform(part.rows.status, first, summary_.rows.status);
-  MergeUniform(part.rows.nfe, first, summary_.rows.nfe);
-  MergeUniform(part.rows.correction_evaluations, first, summary_.rows.correction_evaluations);
-  MergeUniform(part.rows.macs, first, summary_.rows.macs);
-  summary_.rows.bucket = std::max(summary_.rows.bucket, part.rows.bucket);
-  reply_.times.queue_seconds = *reply_.times.queue_seconds + *times.queue_seconds;
-  reply_.times.solve_seconds = *reply_.times.solve_seconds + *times.solve_seconds;
-  summary_.engine = part.engine;
-  summary_.device = part.device;
 }
 
 void SampleStream::OnWriteDone(bool ok) {

@@ -1,6 +1,7 @@
-// SampleStream: chunks in row order, solved two ahead of the one that is being written and no
-// further, so a client that does not drain costs nothing. One generation for the whole stream. A
-// stream is shed (kResourceExhausted) at its first chunk or not at all: later ones wait for room.
+// The call SampleStream. It sends chunks in row order, all of one generation. At most two chunks
+// are solved ahead of the one that is being written, so a client that does not read costs no work.
+// The last chunk carries the summary. A stream is shed (RESOURCE_EXHAUSTED) at its first chunk or
+// never: a later chunk that finds the queues full is submitted again after retry_pushback.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -11,60 +12,65 @@
 #include <mutex>
 
 #include "hyperserve/v1/hyperserve.pb.h"
+#include "server/batching/work.h"
+#include "server/calls/flow.h"
+#include "server/calls/info.h"
 #include "server/rpc/call.h"
-#include "server/rpc/reply.h"
+#include "server/rpc/environment.h"
 
 namespace hyperserve {
 
+// Owns itself: it lives until gRPC and the batcher are done with it. gRPC's threads, the solver
+// threads and gRPC's alarms call it at the same time.
 class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
  public:
-  // Starts the stream; it lives until gRPC and the batcher are done with it.
+  // Starts the stream and returns the reactor for gRPC. Never fails: the stream ends with the
+  // error. `environment` must outlive the stream.
   static SampleStream* Start(Environment* environment, grpc::CallbackServerContext* context,
-                             const v1::SampleStreamRequest& request);
+                             StreamAsk ask);
 
  private:
   enum class Action { kNothing, kSubmit, kWrite, kFinish };
 
-  SampleStream(Environment* environment, grpc::CallbackServerContext* context,
-               const std::string& asked_id);
+  SampleStream(Environment* environment, grpc::CallbackServerContext* context, StreamAsk ask);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  absl::Status Prepare(const v1::SampleStreamRequest& request);
-  // Does what can be done now. May be called from several threads at once.
+  absl::Status Prepare();
+  // Takes every action that is possible now. Several threads may call it at once.
   void Pump();
-  Action NextAction();  // under mutex_; claims the action for the caller
+  Action NextAction();  // under mutex_; no other thread gets the same action
   void Submit(int64_t chunk);
   void TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result, const WorkTimes& times);
-  void GiveUp();                    // the deadline has passed
+  void GiveUp();                    // ends the stream at its deadline
   void SubmitLater(int64_t chunk);  // under mutex_
-  void AddToSummary(const WorkResult& part, const WorkTimes& times);
   int64_t RowsBefore(int64_t chunk) const;
 
+  const StreamAsk ask_;
   Call call_;
   grpc::CallbackServerContext* const context_;
-  grpc::Alarm deadline_alarm_;  // a client that never drains must not keep the stream for ever
+  grpc::Alarm deadline_alarm_;  // ends the stream of a client that never reads
   // Fixed by Prepare.
   PreparedStream stream_;
-  ReplyContext reply_;
+  SolveInfo info_;  // the info of every chunk before its solve
   int64_t chunks_ = 0;
 
-  // Of its own: gRPC may call OnWriteDone (which takes mutex_) within TryCancel.
+  // Not mutex_: within TryCancel gRPC may call OnWriteDone, which takes mutex_.
   std::mutex context_mutex_;
-  bool done_ = false;  // guarded by context_mutex_: the context may be gone
+  bool done_ = false;  // guarded by context_mutex_; true: the context may be gone
 
   std::mutex mutex_;
   // All below guarded by mutex_.
   std::shared_ptr<SampleStream> self_;         // until OnDone
-  std::map<int64_t, v1::SampleChunk> solved_;  // waiting to be written
+  std::map<int64_t, v1::SampleChunk> solved_;  // chunks that wait to be written
   v1::SampleChunk in_writing_;                 // gRPC reads it while writing_
-  WorkResult summary_;                         // lists of one value where all rows so far agree
+  SolveInfo summary_;                          // of the chunks so far
   absl::Status status_;
   int64_t next_submit_ = 0;
   int64_t next_write_ = 0;
-  int64_t solving_ = 0;
+  int64_t solving_ = 0;  // chunks that the batcher has, or that will be submitted again
   bool writing_ = false;
   bool finished_ = false;
 };

@@ -5,6 +5,9 @@
 
 #include <thread>
 
+#include "client/deadline.h"
+#include "client/retry.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/client/fake_daemon.h"
 
 namespace hyperserve {

@@ -1,5 +1,5 @@
-// A daemon in this process whose calls do what a test says, and that counts and keeps what it was
-// asked. Calls that a test did not set answer UNIMPLEMENTED.
+// A daemon in this process. A test sets what its calls do; it counts and keeps the requests. Calls
+// that a test did not set answer UNIMPLEMENTED.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,7 +37,7 @@ class FakeDaemon final : public v1::Hyperserve::Service, public v1::Admin::Servi
     return {.address = address, .admin_address = address};
   }
 
-  // Set before the first call. The number of the attempt counts from 1.
+  // The test sets these before the first call. `attempt` counts from 1.
   std::function<grpc::Status(int attempt, grpc::ServerContext&, v1::ClassifyReply&)> on_classify;
   std::function<grpc::Status(int attempt, grpc::ServerContext&, const v1::SampleStreamRequest&,
                              ChunkWriter&)>

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "client/client.h"
+#include "client/deadline.h"
+#include "client/retry.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/client/fake_daemon.h"
 
 namespace hyperserve {

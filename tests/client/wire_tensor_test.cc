@@ -2,16 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include "core/io/tensor.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+
 namespace hyperserve {
 namespace {
 
 TEST(WireTensor, ThereAndBack) {
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kU8, Dtype::kI64}) {
-    HostTensor tensor = HostTensor::Zeros(dtype, {3, 2});
+  for (const DtypeEntry& entry : kDtypes) {
+    HostTensor tensor = HostTensor::Zeros(entry.dtype, {3, 2});
     for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = std::byte(i * 37);
     const auto back = FromWire(ToWire(tensor));
     ASSERT_TRUE(back.ok()) << back.status();
-    EXPECT_EQ(back->dtype, dtype);
+    EXPECT_EQ(back->dtype, entry.dtype);
+    EXPECT_EQ(v1::Dtype_Name(ToWire(tensor).dtype()), "DTYPE_" + std::string(entry.name));
     EXPECT_EQ(back->shape, tensor.shape);
     EXPECT_EQ(back->bytes, tensor.bytes);
   }

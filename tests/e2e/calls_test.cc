@@ -7,9 +7,15 @@
 #include <numeric>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -210,7 +216,7 @@ TEST_F(Calls, CompanyDoesNotChangeAnswers) {
     for (int thread = 0; thread < 8; ++thread) {
       threads.emplace_back([&, thread] {
         for (uint64_t i = 0; i < 10; ++i) {
-          // Neighbours of other sizes, each too many for the padding of three rows alone, and the
+          // Other requests beside them, each too large for the padding of three rows, and then the
           // same rows again.
           const auto other =
               client().Sample(tiny::SampleRows(33 + 7 * thread, plan, 1000 * i), Soon());

@@ -8,11 +8,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -309,7 +318,8 @@ TEST_F(Commands, ModelsClaimNothingThatIsNotSo) {
   ASSERT_TRUE(WriteFileAtomically(flow + "/hypersolvers/heun/1/hypersolver.json", "cut").ok());
   auto calibration = ParseCalibration(ReadFile(flow + "/calibration.json", 1 << 20).value());
   ASSERT_TRUE(calibration.ok()) << calibration.status();
-  calibration->plans.push_back({.plan = "heun:2", .error_mean = 0.25, .error_max = 0.5, .nfe = 4});
+  calibration->plans.push_back(
+      {.plan = *ParsePlan("heun:2"), .error_mean = 0.25, .error_max = 0.5, .nfe = 4});
   ASSERT_TRUE(WriteFileAtomically(flow + "/calibration.json", PrintCalibration(*calibration)).ok());
   const auto daemon = Daemon::Start(folder.path());
   ASSERT_TRUE(daemon.ok()) << daemon.status();

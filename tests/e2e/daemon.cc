@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const std::string& reposit
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::StartLoading(const std::string& repository) {
   std::unique_ptr<Daemon> daemon(new Daemon());
-  // It tells its ports once it is ready: these it is told.
+  // The daemon writes its ports file only once it is ready, so the test chooses the ports.
   daemon->address_ = FreeAddress();
   daemon->admin_address_ = FreeAddress();
   daemon->http_address_ = FreeAddress();

@@ -1,4 +1,4 @@
-// The real daemon as a process, on ports that the system chose, with a repository of tiny models.
+// The real daemon as a process, on ports that the system chose.
 #pragma once
 
 #include <google/protobuf/struct.pb.h>
@@ -17,7 +17,7 @@
 
 namespace hyperserve {
 
-// How long anything that should happen soon may take on a busy machine.
+// The longest time that a quick event may take on a busy machine.
 inline constexpr std::chrono::seconds kSoon{60};
 
 struct HttpAnswer {
@@ -27,10 +27,10 @@ struct HttpAnswer {
 
 class Daemon {
  public:
-  // Starts it on `repository` and waits until /readyz says yes. The failure holds the log.
+  // Starts it on `repository` and waits until it is ready. An error holds the daemon's log.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const std::string& repository,
                                                        std::vector<std::string> flags = {});
-  // The same until it answers at all: with a repository that takes long it is loading then.
+  // Starts it and waits until it answers at all. With a slow repository it is still loading then.
   static absl::StatusOr<std::unique_ptr<Daemon>> StartLoading(const std::string& repository);
   ~Daemon();  // killed, if it still runs
 
@@ -48,7 +48,7 @@ class Daemon {
  private:
   Daemon() = default;
   void Launch(const std::string& repository, const std::vector<std::string>& flags);
-  // Until `answers` says yes; the failure holds the log.
+  // Waits until `answers` says yes; an error holds the log.
   absl::Status WaitUntil(const std::function<bool()>& answers);
   bool ReadPorts();
 
@@ -57,10 +57,10 @@ class Daemon {
   std::string address_, admin_address_, http_address_;
 };
 
-// The client program, called on this daemon. `words`: command, arguments, options.
+// Runs the client program against this daemon. `words`: command, arguments, options.
 Finished RunClient(const Daemon& daemon, std::vector<std::string> words);
 
-// JSON text as a value; the test fails where it is none.
+// JSON text as a value; the test fails if it is not JSON.
 google::protobuf::Struct ParseJson(const std::string& text);
 // Numbers of a list, nested ones flattened; null is NaN.
 std::vector<double> JsonNumbers(const google::protobuf::Value& value);

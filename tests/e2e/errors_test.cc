@@ -10,10 +10,15 @@
 #include <limits>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
+#include "client/wire_tensor.h"
+#include "core/io/tensor.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -164,7 +169,7 @@ TEST_F(Errors, APublishThatNobodyWaitsForIsGivenUp) {
   EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded) << late.status();
   const auto next = client_->Publish(tiny::PublishRequest(tiny::Candidate(0.99)), Soon());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
-  // 2 was given up: its number is not used again, and nothing else is left of it.
+  // Generation 2 was given up: its number is not used again, and only its verdict is left.
   ExpectStatus(next.status(), StatusCode::kFailedPrecondition, "generation 3");
   const auto page = daemon_->Get("/metrics").body;
   EXPECT_THAT(page, testing::ContainsRegex("PublishHypersolver[^\n]*code=\"DEADLINE_EXCEEDED\"|"
@@ -211,9 +216,13 @@ TEST_F(Errors, AbortedAndReadOnly) {
 }
 
 TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
-  StartDaemon({"--queue_rows_max=64", "--request_rows_max=64", "--batch_rows_max=1000",
-               "--queue_delay_max_us=1000000", "--retry_pushback_ms=37"});
-  std::thread waiting([&] {  // one second in the queue, for company
+  StartDaemon({"--solvers=1", "--queue_rows_max=64", "--request_rows_max=64",
+               "--batch_rows_max=1000", "--queue_delay_max_us=1000000", "--retry_pushback_ms=37"});
+  std::thread busy([&] {  // ends as it likes
+    (void)client_->Sample(tiny::SampleRows(64, kLong), Deadline::In(seconds(3)));
+  });
+  std::this_thread::sleep_for(milliseconds(300));
+  std::thread waiting([&] {  // one second in the queue, for company: the solver is busy
     EXPECT_TRUE(client_->Sample(tiny::SampleRows(60, "heun:1"), Soon()).ok());
   });
   std::this_thread::sleep_for(milliseconds(300));
@@ -231,6 +240,7 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   patient.retry.attempts_max = 1000;
   EXPECT_TRUE(Client(patient).Sample(tiny::SampleRows(10, "heun:1"), Soon()).ok());
   waiting.join();
+  busy.join();
 }
 
 TEST_F(Errors, PredictedWorkIsBounded) {
@@ -279,7 +289,7 @@ TEST_F(Errors, DeadlineExceededAndCancelled) {
   const grpc::Status cancelled = stub->Sample(&context, tiny::SampleRows(64, kLong), &reply);
   canceller.join();
   EXPECT_EQ(cancelled.error_code(), grpc::StatusCode::CANCELLED);
-  // The solvers are free again at once: what was given up is no longer computed.
+  // The solvers are free again at once: they no longer compute the request that was given up.
   begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(client_->Sample(tiny::SampleRows(1, "heun:1"), Soon()).ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(1));

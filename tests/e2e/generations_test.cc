@@ -8,10 +8,19 @@
 #include <set>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "hyperserve/v1/admin.pb.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -64,7 +73,7 @@ class Generations : public testing::Test {
   std::unique_ptr<Client> client_;
 };
 
-// Calls that never stop: what each generation answered, and what failed.
+// Makes calls without a pause and keeps the answers of each generation and the failures.
 class Load {
  public:
   Load(const Daemon& daemon, int threads) {

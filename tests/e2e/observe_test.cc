@@ -5,9 +5,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/io/file.h"
+#include "hyperserve/v1/admin.pb.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -112,7 +118,7 @@ TEST_F(Observe, PagesAndMetrics) {
   EXPECT_EQ(daemon_->Get("/other").status, 404);
   HttpAnswer metrics = daemon_->Get("/metrics");
   ASSERT_EQ(metrics.status, 200);
-  // Its client gave the late call up by its own clock, perhaps before the daemon did.
+  // The client gives up the late call by its own clock, perhaps before the daemon does.
   const auto end = std::chrono::steady_clock::now() + kSoon;
   while (metrics.body.find("in_flight{call=\"Sample\"} 0") == std::string::npos &&
          std::chrono::steady_clock::now() < end) {
@@ -129,7 +135,7 @@ TEST_F(Observe, PagesAndMetrics) {
   EXPECT_THAT(metrics.body, Not(HasSubstr("0.11"))) << "anybody may try any alpha";
 }
 
-// What stands in somebody's files does not forge lines, on the page or in the log.
+// Text from a user's files cannot forge lines, neither on the page nor in the log.
 TEST_F(Observe, OneLineAProblemAndAnEvent) {
   fixture::LinearModel broken = fixture::TinyFlow();
   broken.name = "broken";

@@ -41,7 +41,7 @@ pid_t Start(const std::vector<std::string>& words, const std::string& stdout_pat
   const pid_t id = fork();
   if (id < 0) std::abort();
   if (id > 0) return id;
-  // Only what is safe between fork and exec in a program with threads.
+  // Only calls that are safe between fork and exec in a program with threads.
   SendTo(STDOUT_FILENO, stdout_path);
   SendTo(STDERR_FILENO, stderr_path);
   execve(arguments[0], arguments.data(), entries.data());

@@ -7,9 +7,14 @@
 #include <mutex>
 #include <thread>
 
+#include "client/client.h"
+#include "client/deadline.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/method.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -17,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What needs half a second on an idle machine, and many seconds where it is done wrongly.
+// Half a second is enough on an idle machine; a wrong shutdown takes many seconds.
 constexpr seconds kPromptly{3};
 
 Deadline Soon() { return Deadline::In(kSoon); }
@@ -58,7 +63,7 @@ TEST_F(Shutdown, UnderLoadExitsZeroWithNothingLost) {
   daemon_->Signal(SIGTERM);
   EXPECT_EQ(daemon_->WaitForExit(), 0);
   for (std::thread& thread : threads) thread.join();
-  // Each client was refused in words or found nobody; not one request was broken off.
+  // Each client was refused with a message or could not connect; no request was cut off.
   for (const absl::Status& status : failures) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_THAT(std::string(status.message()), testing::AnyOf(testing::HasSubstr("shutting down"),
@@ -111,7 +116,7 @@ TEST_F(Shutdown, FinishesAStreamToItsLastChunk) {
   EXPECT_EQ(daemon_->WaitForExit(), 0);
 }
 
-// gRPC's clients keep their connections, and do not see while they are idle that the server leaves.
+// gRPC's clients keep their connections, and an idle client does not notice that the server ends.
 TEST_F(Shutdown, IdleConnectionsDoNotHoldItUp) {
   Client client(daemon_->client_options());
   ASSERT_TRUE(client.ListModels(Soon()).ok());

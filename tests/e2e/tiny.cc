@@ -5,9 +5,13 @@
 #include <numbers>
 #include <numeric>
 
-#include "client/command/rows.h"
+#include "client/frame/rows.h"
 #include "core/io/philox.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 
 namespace hyperserve::tiny {
 namespace {

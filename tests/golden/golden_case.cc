@@ -10,7 +10,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
 #include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
@@ -21,7 +31,8 @@ Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out
 Layer Conv(int64_t in, int64_t out) {
   return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
 }
-Layer Softplus() { return {ActivationLayer{ActivationKind::kSoftplus}}; }
+Layer Softplus() { return {SoftplusLayer{}}; }
+Layer Selu() { return {SeluLayer{}}; }
 Layer Prelu() { return {PreluLayer{.slopes = 1}}; }
 
 // The tensors named <from>.<part> as <to>.<part>.
@@ -89,6 +100,20 @@ Parts FlowParts(const SafetensorsFile& file) {
   return parts;
 }
 
+// The nets of TorchCFM: net.<i> counts all layers of an nn.Sequential, which sees cat[x, t].
+Parts TorchCfmParts(const SafetensorsFile& file) {
+  Parts parts;
+  parts.model.kind = ModelKind::kFlow;
+  parts.model.direction = Direction::kNoiseToData;
+  parts.model.input.shape = {2};
+  parts.model.field = {{DepthCatLayer{}}, Linear(3, 64), Selu(),       Linear(64, 64), Selu(),
+                       Linear(64, 64),    Selu(),        Linear(64, 2)};
+  for (int i = 0; i < 7; i += 2) {
+    Rename(file, absl::StrCat("net.", i), absl::StrCat("field.", i + 1), parts.model_tensors);
+  }
+  return parts;
+}
+
 std::vector<double> Doubles(Dtype dtype, std::span<const std::byte> bytes) {
   std::vector<double> numbers(bytes.size() / DtypeSize(dtype));
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -103,12 +128,15 @@ std::vector<double> Doubles(Dtype dtype, std::span<const std::byte> bytes) {
   return numbers;
 }
 
+std::string Folder(const char* variable, const char* otherwise) {
+  const char* chosen = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
+  return chosen == nullptr ? otherwise : chosen;
+}
+
 }  // namespace
 
-std::string GoldenFolder() {
-  const char* chosen = std::getenv("HYPERSERVE_GOLDEN");  // NOLINT(concurrency-mt-unsafe)
-  return chosen == nullptr ? HYPERSERVE_GOLDEN_DEFAULT : chosen;
-}
+std::string GoldenFolder() { return Folder("HYPERSERVE_GOLDEN", HYPERSERVE_GOLDEN_DEFAULT); }
+std::string ExternalFolder() { return Folder("HYPERSERVE_EXTERNAL", HYPERSERVE_EXTERNAL_DEFAULT); }
 
 absl::StatusOr<GoldenCase> LoadGoldenCase(const std::string& name) {
   const std::string folder = absl::StrCat(GoldenFolder(), "/", name);
@@ -126,6 +154,18 @@ absl::StatusOr<GoldenCase> LoadGoldenCase(const std::string& name) {
       Hypersolver::FromBytes(PrintHypersolverSpec(parts.correction),
                              SerializeSafetensors(parts.correction_tensors), *model));
   return GoldenCase{std::move(model), std::move(correction), std::move(answers)};
+}
+
+absl::StatusOr<GoldenCase> LoadExternalCase(const std::string& name) {
+  const std::string path = absl::StrCat(ExternalFolder(), "/torchcfm/", name);
+  if (!std::filesystem::exists(path + ".safetensors")) return absl::NotFoundError(path);
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile weights, SafetensorsFile::Open(path + ".safetensors"));
+  HS_ASSIGN_OR_RETURN(SafetensorsFile answers, SafetensorsFile::Open(path + ".gold.safetensors"));
+  const Parts parts = TorchCfmParts(weights);
+  HS_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Model> model,
+      Model::FromBytes(PrintModelSpec(parts.model), SerializeSafetensors(parts.model_tensors)));
+  return GoldenCase{std::move(model), nullptr, std::move(answers)};
 }
 
 std::vector<GoldenAnswer> FixedAnswers(const GoldenCase& golden, const std::string& prefix) {

@@ -3,9 +3,18 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 #include "tests/golden/golden_case.h"
+#include "tests/testing/planned_solve.h"
 
 namespace hyperserve {
 namespace {
@@ -17,8 +26,8 @@ struct Agreement {
   double log_density;  // absolute
   double tolerance;    // rtol = atol of dopri5
 };
-// In float64 every sum of a step is within some units of rounding of the answer; in float32 the
-// answers' 1e-7 grow through 300 additions a layer.
+// In float64 every sum of a step is within a few rounding units of the answer. In float32 the
+// rounding of 1e-7 grows through 300 additions a layer.
 constexpr Agreement kAgreements[] = {
     {Tier::kDouble, 1e-12, 1e-11, 1e-9, 1e-13},
     {Tier::kExact, 2e-5, 2e-5, 1e-4, 1e-7},
@@ -48,28 +57,27 @@ std::vector<Setting> Settings() {
 
 class GoldenTest : public testing::TestWithParam<Setting> {
  protected:
-  // False where the case is not there: the test is then skipped by name.
+  // False: the case is missing, and the test is skipped by name.
   bool Load(const std::string& name) {
     absl::StatusOr<GoldenCase> loaded = LoadGoldenCase(name);
     if (absl::IsNotFound(loaded.status())) return false;
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     if (!loaded.ok()) return false;
     golden_.emplace(*std::move(loaded));
-    absl::StatusOr<std::unique_ptr<Engine>> engine = MakeReadableEngine(GetParam().device);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+    absl::StatusOr<std::unique_ptr<DeviceRuntime>> runtime = MakeDeviceRuntime(GetParam().device);
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    runtime_ = *std::move(runtime);
     return true;
   }
 
   TensorView Answer(const std::string& name) { return golden_->answers.Find(name).value(); }
 
-  BatchSpec Spec() { return {.model = golden_->model, .tier = GetParam().agreement.tier}; }
+  PlannedSolve Spec() { return {.model = golden_->model, .tier = GetParam().agreement.tier}; }
 
-  BatchResult Run(BatchSpec spec, const TensorView& rows) {
+  BatchResult Run(PlannedSolve spec, const TensorView& rows) {
     const FixedPlan* fixed = std::get_if<FixedPlan>(&spec.plan);
     if (fixed != nullptr && fixed->hypersolved) spec.correction = golden_->correction;
-    absl::StatusOr<BatchResult> result =
-        RunBatch(*engine_, {.spec = spec, .segments = {{.rows = rows.shape[0], .data = rows}}});
+    absl::StatusOr<BatchResult> result = Solve(*runtime_, spec, rows);
     EXPECT_TRUE(result.ok()) << result.status();
     for (const RowStatus status : result->status) EXPECT_EQ(status, RowStatus::kConverged);
     return *std::move(result);
@@ -81,12 +89,12 @@ class GoldenTest : public testing::TestWithParam<Setting> {
   }
 
   std::optional<GoldenCase> golden_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<DeviceRuntime> runtime_;
 };
 
 TEST_P(GoldenTest, VisionLogits) {
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
-  BatchSpec spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "logits_");
   EXPECT_EQ(answers.size(), 11u);
@@ -100,7 +108,7 @@ TEST_P(GoldenTest, VisionLogits) {
 
 TEST_P(GoldenTest, VisionExact) {
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
-  BatchSpec spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   spec.plan = Dopri5();
   spec.save_at = {0.0};
@@ -113,7 +121,7 @@ TEST_P(GoldenTest, VisionExact) {
   EXPECT_LE(Compare(start, Answer("z0")).relative, GetParam().agreement.fixed);
 }
 
-// One image alone and among 63 of noise, which are harder.
+// One image, alone and among 63 images of noise, which are harder to solve.
 TEST_P(GoldenTest, VisionRowsAreAlone) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
@@ -124,7 +132,7 @@ TEST_P(GoldenTest, VisionRowsAreAlone) {
   }
   const TensorView image = FirstRows(Answer("x_u8"), 1);
   std::copy(image.bytes.begin(), image.bytes.end(), batch.bytes.begin());
-  BatchSpec spec = Spec();
+  PlannedSolve spec = Spec();
   spec.want_outputs = true;
   const TensorView among{batch.dtype, batch.shape, batch.bytes};
   for (const char* text : {"hyper_euler:2", "dopri5:1e-2"}) {
@@ -142,7 +150,7 @@ class GoldenFlowTest : public GoldenTest {
  protected:
   void CheckSamples(const std::string& name) {
     if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
-    BatchSpec spec = Spec();
+    PlannedSolve spec = Spec();
     spec.entry = Entry::kState;
     spec.direction = Direction::kNoiseToData;
     const std::vector<GoldenAnswer> answers = FixedAnswers(*golden_, "x_");
@@ -160,7 +168,7 @@ class GoldenFlowTest : public GoldenTest {
 
   void CheckLogDensities(const std::string& name) {
     if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
-    BatchSpec spec = Spec();
+    PlannedSolve spec = Spec();
     spec.entry = Entry::kState;
     spec.direction = Direction::kNoiseToData;
     spec.log_density = LogDensity::kStepMap;
@@ -182,12 +190,12 @@ class GoldenFlowTest : public GoldenTest {
   }
 };
 
-// Each of eight samples alone and among 63 that are drawn three times as wide.
+// Eight samples, each alone and among 63 that are drawn from a distribution three times as wide.
 TEST_P(GoldenFlowTest, PinwheelRowsAreAlone) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "other sizes are other buckets on CUDA";
   if (!Load("cnf_pinwheel")) GTEST_SKIP() << "no cnf_pinwheel in " << GoldenFolder();
   HostTensor batch = HostTensor::Zeros(Dtype::kF64, {64, 2});
-  BatchSpec spec = Spec();
+  PlannedSolve spec = Spec();
   spec.entry = Entry::kState;
   spec.direction = Direction::kNoiseToData;
   for (size_t row = 0; row < 8; ++row) {

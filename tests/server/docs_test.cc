@@ -1,5 +1,5 @@
-// docs/OPERATIONS.md tells the options and metrics that the program has. HYPERSERVE_UPDATE_DOCS=1
-// writes them.
+// docs/OPERATIONS.md lists the options and metrics of the program. HYPERSERVE_UPDATE_DOCS=1 writes
+// the two tables anew.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ std::string MetricsMarkdown() {
   return table;
 }
 
-// The text with what stands between "<!-- NAME -->" and the next "<!-- end -->" replaced.
+// The text, with the part between "<!-- NAME -->" and the next "<!-- end -->" replaced.
 std::string WithSection(const std::string& text, const std::string& name,
                         const std::string& content) {
   const std::string start = "<!-- " + name + " -->\n";

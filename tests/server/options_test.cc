@@ -6,6 +6,9 @@
 #include <limits>
 #include <set>
 
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
+
 namespace hyperserve {
 namespace {
 
@@ -54,6 +57,87 @@ TEST(Options, Bounds) {
   EXPECT_TRUE(ValidateOptions({.device = "cuda:1"}).ok());
   ExpectRefused({.log_level = "loud"}, "--log_level=loud");
   ExpectRefused({.http_address = "8502"}, "--http_address");
+}
+
+TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
+  const Options cpu = InForce({}, {.cores = 3});
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.solvers, 3);
+  EXPECT_EQ(cpu.pending_macs_max, 9e12);
+  EXPECT_EQ(cpu.batch_macs_max, 5e7);
+  EXPECT_EQ(cpu.evaluation_macs_fixed, 5e5);
+  EXPECT_EQ(cpu.live_runs_max, 24);
+  const Options gpu = InForce({}, {.cores = 3, .first_gpu = "cuda:1"});
+  EXPECT_EQ(gpu.device, "cuda:1");
+  EXPECT_EQ(gpu.solvers, 2);
+  EXPECT_EQ(gpu.pending_macs_max, 1e15);
+  EXPECT_EQ(gpu.batch_macs_max, 1e11);
+  EXPECT_EQ(gpu.evaluation_macs_fixed, 5e8);
+  const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
+                                {.cores = 3, .first_gpu = "cuda:1"});
+  EXPECT_EQ(asked.device, "cpu");
+  EXPECT_EQ(asked.solvers, 1);
+  EXPECT_EQ(asked.batch_macs_max, 7);
+}
+
+TEST(InForce, DefaultsKeepToTheirMaxima) {
+  const Options options =
+      InForce({.request_rows_max = 100, .reply_bytes_max = 2048, .deadline_max_seconds = 5}, {});
+  EXPECT_EQ(options.chunk_rows_default, 100);
+  EXPECT_EQ(options.reply_bytes_default, 2048);
+  EXPECT_EQ(options.deadline_default_seconds, 5);
+}
+
+TEST(BatcherOptionsOf, AreThoseOfThePage) {
+  const BatcherOptions batcher = BatcherOptionsOf({.solvers = 1,
+                                                   .batch_rows_max = 2,
+                                                   .queue_delay_max_us = 3,
+                                                   .queue_rows_max = 4,
+                                                   .queue_bytes_max = 5,
+                                                   .pending_macs_max = 6,
+                                                   .evaluation_macs_fixed = 7,
+                                                   .live_queues_max = 8,
+                                                   .live_runs_max = 9,
+                                                   .turn_max_us = 10});
+  EXPECT_EQ(batcher.solvers, 1);
+  EXPECT_EQ(batcher.batch_rows_max, 2);
+  EXPECT_EQ(batcher.queue_delay_max.count(), 3);
+  EXPECT_EQ(batcher.queue_rows_max, 4);
+  EXPECT_EQ(batcher.queue_bytes_max, 5);
+  EXPECT_EQ(batcher.pending_macs_max, 6);
+  EXPECT_EQ(batcher.evaluation_macs_fixed, 7);
+  EXPECT_EQ(batcher.live_queues_max, 8);
+  EXPECT_EQ(batcher.live_runs_max, 9);
+  EXPECT_EQ(batcher.turn_max.count(), 10);
+}
+
+TEST(LimitsOf, AreThoseOfThePage) {
+  const CallLimits limits = LimitsOf({.queue_bytes_max = 1,
+                                      .pending_macs_max = 2,
+                                      .batch_macs_max = 3,
+                                      .request_rows_max = 4,
+                                      .steps_max = 5,
+                                      .save_at_max = 6,
+                                      .reply_bytes_default = 7,
+                                      .reply_bytes_max = 8,
+                                      .stream_rows_max = 9,
+                                      .chunk_rows_default = 10,
+                                      .deadline_default_seconds = 0.011,
+                                      .deadline_max_seconds = 0.012,
+                                      .retry_pushback_ms = 13});
+  EXPECT_EQ(limits.request_bytes_max, 1);
+  EXPECT_EQ(limits.request_macs_max, 2);
+  EXPECT_EQ(limits.batch_macs_max, 3);
+  EXPECT_EQ(limits.request_rows_max, 4);
+  EXPECT_EQ(limits.steps_max, 5);
+  EXPECT_EQ(limits.save_at_max, 6);
+  EXPECT_EQ(limits.reply_bytes_default, 7);
+  EXPECT_EQ(limits.reply_bytes_max, 8);
+  EXPECT_EQ(limits.stream_rows_max, 9);
+  EXPECT_EQ(limits.chunk_rows_default, 10);
+  EXPECT_EQ(limits.deadline_default.count(), 11);
+  EXPECT_EQ(limits.deadline_max.count(), 12);
+  EXPECT_EQ(limits.retry_pushback.count(), 13);
 }
 
 }  // namespace

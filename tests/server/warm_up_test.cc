@@ -1,74 +1,147 @@
 #include "server/warm_up.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <future>
-#include <thread>
-
+#include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
-#include "tests/server/batching/batcher_fixture.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+#include "server/registry/registry_options.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
 
-std::shared_ptr<const Model> TinyModel() {
-  const fixture::LinearModel flow = fixture::TinyFlow();
-  return Model::FromBytes(flow.model_json, flow.weights).value();
-}
+using testing::ElementsAre;
 
-using WarmUpTest = BatcherTest;
-
-TEST_F(WarmUpTest, OneSolveOnEverySolver) {
-  Start({.queue_delay_max = std::chrono::microseconds(0), .solvers = 2});
-  EXPECT_TRUE(WarmUp(
-                  TinyModel(), nullptr, 2, [] { return false; }, *batcher_, clock_)
-                  .ok());
-  ASSERT_EQ(control_->batches().size(), 2u);
-  EXPECT_EQ(control_->batches()[0].rows, 1);
-}
-
-TEST_F(WarmUpTest, EndsWhenNobodyWaits) {
-  Start({.queue_delay_max = std::chrono::microseconds(0)});
-  control_->CloseGate();
-  const absl::Status status = WarmUp(
-      TinyModel(), nullptr, 1, [] { return true; }, *batcher_, clock_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
-}
-
-// A shutdown answers for batches that still run, and the caller goes on to destroy what is its own.
-TEST_F(WarmUpTest, ABatchThatOutlivesItKeepsWhatItUses) {
-  std::promise<void> entered, leave;
-  std::weak_ptr<const Model> model;
-  std::atomic<bool> kept = false;
-  control_->refuse = [&](const Batch&) {
-    entered.set_value();
-    leave.get_future().wait();
-    kept = !model.expired();
-    return absl::OkStatus();
+// Records what it is asked to warm. It returns the statuses of `answers` in turn, then OK.
+class RecordingRuntime final : public DeviceRuntime {
+ public:
+  struct Asked {
+    BatchSpec spec;
+    StepControl control;
+    int64_t rows = 0;
   };
-  Start({.queue_delay_max = std::chrono::microseconds(0), .advance_steps = 1});
-  std::atomic<bool> over = false, asked_too_late = false;
-  absl::Status status;
-  std::thread caller([&] {
-    const std::shared_ptr<const Model> own = TinyModel();
-    model = own;
-    const auto interrupted = [&] {
-      if (over) asked_too_late = true;
-      return false;
-    };
-    status = WarmUp(own, nullptr, 1, interrupted, *batcher_, clock_);
-    over = true;
-  });
-  entered.get_future().wait();
-  EXPECT_FALSE(batcher_->Drain(std::chrono::milliseconds(0)));
-  caller.join();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  leave.set_value();
-  batcher_.reset();
-  EXPECT_TRUE(kept);
-  EXPECT_FALSE(asked_too_late);
+
+  std::string_view device() const override { return name; }
+  EngineKinds engines() const override { return {}; }
+  absl::StatusOr<StartedRun> StartRun(const BatchSpec&, int64_t) override {
+    return absl::UnimplementedError("nothing is solved here");
+  }
+  absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
+                      const std::function<bool()>& cancelled) override {
+    asked.push_back({spec, control, rows});
+    return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
+  }
+
+  std::string name = "cpu";
+  std::vector<Asked> asked;
+};
+
+std::shared_ptr<const Model> Loaded(const fixture::LinearModel& files) {
+  return Model::FromBytes(files.model_json, files.weights).value();
+}
+
+Calibration Calibrated(const std::vector<const char*>& plans) {
+  Calibration calibration;
+  for (const char* plan : plans) {
+    PlanCalibration& measured = calibration.plans.emplace_back();
+    measured.plan = ParsePlan(plan).value();
+  }
+  return calibration;
+}
+
+bool Never() { return false; }
+
+TEST(WarmUpSpecsTest, OneForEachMethodAndTier) {
+  const Calibration calibration = Calibrated({"euler:1", "euler:4", "rk4:2", "dopri5:1e-3",
+                                              "dopri5:1e-4", "rk4:2/double", "hyper_euler:1"});
+  const std::vector<BatchSpec> specs = WarmUpSpecs({.model = Loaded(fixture::TinyClassifier()),
+                                                    .correction = nullptr,
+                                                    .calibration = &calibration});
+  ASSERT_EQ(specs.size(), 4u);  // the default plan, dopri5:1e-5, is of a method that is there
+  std::vector<std::string> methods;
+  for (const BatchSpec& spec : specs) {
+    methods.push_back(PrintMethod(spec.method));
+    EXPECT_EQ(spec.entry, Entry::kInput);
+    EXPECT_TRUE(spec.want_outputs);
+    EXPECT_EQ(spec.correction, nullptr);
+  }
+  EXPECT_THAT(methods, ElementsAre("euler", "rk4", "dopri5", "rk4"));
+  EXPECT_EQ(specs[2].stepping, Stepping::kErrorControlled);
+  EXPECT_EQ(specs[3].tier, Tier::kDouble);
+}
+
+TEST(WarmUpSpecsTest, WhatACorrectionClaimsAndTheDefaultPlan) {
+  const fixture::LinearModel files = fixture::TinyFlow();
+  const auto model = Loaded(files);
+  const GenerationFiles generation =
+      fixture::TinyCorrection(files, fixture::DefaultCorrection(files));
+  const auto correction = Hypersolver::FromBytes(generation.at("hypersolver.json"),
+                                                 generation.at("weights.safetensors"), *model)
+                              .value();
+  const Calibration nothing;
+  const auto corrected =
+      WarmUpSpecs({.model = model, .correction = correction, .calibration = &nothing});
+  ASSERT_EQ(corrected.size(), 1u);
+  EXPECT_EQ(corrected[0].correction, correction);
+  EXPECT_EQ(corrected[0].method.method, Method::kHeun);
+  EXPECT_EQ(corrected[0].direction, Direction::kNoiseToData);
+  EXPECT_EQ(corrected[0].entry, Entry::kNoise);
+  const auto classical =
+      WarmUpSpecs({.model = model, .correction = nullptr, .calibration = &nothing});
+  ASSERT_EQ(classical.size(), 1u);
+  EXPECT_EQ(classical[0].method.method, Method::kDopri5);
+}
+
+TEST(WarmUpRowsTest, EveryBucketOfAGpu) {
+  EXPECT_THAT(WarmUpRows("cpu", 256), ElementsAre(1));
+  EXPECT_THAT(WarmUpRows("cuda:0", 8), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(WarmUpRows("cuda:1", 100), ElementsAre(1, 2, 4, 8, 16, 32, 64));
+}
+
+TEST(WarmUpTest, AStepOfEverySpecAtEveryBucket) {
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  const Calibration calibration = Calibrated({"rk4:7"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
+  ASSERT_EQ(runtime.asked.size(), 4u);
+  EXPECT_EQ(runtime.asked[0].rows, 1);
+  EXPECT_EQ(runtime.asked[1].rows, 2);
+  EXPECT_EQ(runtime.asked[0].control, StepControl(FixedSteps{1}));
+  EXPECT_EQ(std::get<ErrorControl>(runtime.asked[2].control).max_steps, 1);
+}
+
+TEST(WarmUpTest, EndsWhenNobodyWaits) {
+  RecordingRuntime runtime;
+  const Calibration nothing;
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &nothing};
+  const absl::Status status = WarmUp(
+      subject, 1, [] { return true; }, runtime);
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_EQ(runtime.asked.size(), 1u);
+}
+
+// The readable engine itself makes the step.
+TEST(WarmUpTest, OnTheDevice) {
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  for (const fixture::LinearModel& files : {fixture::TinyFlow(), fixture::TinyClassifier()}) {
+    const Calibration calibration = Calibrated({"midpoint:3", "dopri5:1e-4"});
+    const WarmUpSubject subject{
+        .model = Loaded(files), .correction = nullptr, .calibration = &calibration};
+    const absl::Status status = WarmUp(subject, 256, Never, *runtime);
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 }  // namespace

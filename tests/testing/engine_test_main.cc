@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "core/engine/engine.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 
 int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();

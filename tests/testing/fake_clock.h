@@ -1,4 +1,4 @@
-// A clock that moves when a test says so.
+// A clock that moves only when a test advances it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace hyperserve {
 class FakeClock final : public Clock {
  public:
   TimePoint Now() const override { return TimePoint(std::chrono::nanoseconds(now_ns_.load())); }
-  // Real time passes between two looks at the fake one.
+  // Waits 1 ms of real time at most: the caller then reads the fake time again.
   void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                  TimePoint) const override {
     changed.wait_for(lock, std::chrono::milliseconds(1));

@@ -12,9 +12,9 @@ struct IdxDataOptions {
   int side = 10;  // pixels
 };
 
-// The four standard files, not compressed. Image i (counted through both parts, training first) has
-// label i % 10; its first pixel is i % 256, its pixel row `label` (where there is one) is bright,
-// all others are dark.
+// Writes the four standard files, not compressed. Images are counted through both parts, training
+// first. Image i has the label i % 10. Its first pixel is i % 256, the pixels of its row `label`
+// (if there is one) are bright, all others are dark.
 void WriteIdxData(const std::string& folder, const IdxDataOptions& options);
 
 }  // namespace hyperserve::fixture

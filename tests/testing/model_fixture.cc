@@ -14,6 +14,8 @@
 #include "core/io/file.h"
 #include "core/io/philox.h"
 #include "core/io/safetensors.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/verdicts.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -225,7 +227,7 @@ absl::Status WriteModel(const LinearModel& model, const std::string& repository)
   const std::string folder = absl::StrCat(repository, "/", model.name);
   std::filesystem::create_directories(folder);
   const Calibration calibration = {.base_digest = BaseDigest(model.model_json, model.weights),
-                                   .default_plan = "dopri5:1e-5",
+                                   .default_plan = *ParsePlan("dopri5:1e-5"),
                                    .reference = "dopri5:1e-6",
                                    .device = "cpu",
                                    .rows = 16};

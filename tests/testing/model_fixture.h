@@ -1,5 +1,5 @@
-// Tiny linear models whose answers are known in closed form, as files: a classifier and a flow with
-// hypersolvers that truly win, or fail in a chosen way. For every test that needs a repository.
+// Tiny linear models with known closed-form answers, as files: a classifier and a flow, with
+// hypersolvers that win or that fail in a chosen way. For every test that needs a repository.
 //
 //   TemporaryFolder folder;
 //   ASSERT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());   // tiny_classifier, tiny_flow
@@ -21,13 +21,14 @@
 
 #include "absl/status/status.h"
 #include "core/io/tensor.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 
 namespace hyperserve {
 
-// A folder of its own under the system's temporary folder, removed with everything in it.
+// A new folder in the system's temporary folder. The destructor removes it with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -71,7 +72,8 @@ struct CorrectionOptions {
 
 // hypersolver.json, weights.safetensors, probe.safetensors (16 rows), without MANIFEST.json.
 GenerationFiles TinyCorrection(const LinearModel& model, const CorrectionOptions& options);
-// Heun from noise to data for flows, euler for classifiers: what WriteTinyRepository publishes.
+// The correction that WriteTinyRepository publishes: heun from noise to data for a flow, euler for
+// a classifier.
 CorrectionOptions DefaultCorrection(const LinearModel& model);
 
 // Deterministic inputs [rows, input...]: F32 normals for flows, U8 for classifiers.

@@ -6,12 +6,21 @@
 #include <vector>
 
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve::fixture {
 namespace {
 
-// value() of a StatusOr, or a message and an end.
+// value() of a StatusOr; prints the error and aborts where there is none.
 template <class Value>
 Value Take(absl::StatusOr<Value> result) {
   if (!result.ok()) {
@@ -29,7 +38,6 @@ Layer Linear(int64_t in, int64_t out) { return {LinearLayer{.in = in, .out = out
 Layer Conv(int64_t in, int64_t out) {
   return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
 }
-Layer Activation(ActivationKind kind) { return {ActivationLayer{kind}}; }
 
 }  // namespace
 
@@ -70,12 +78,8 @@ ModelSpec FlowSpec() {
   spec.kind = ModelKind::kFlow;
   spec.direction = Direction::kDataToNoise;
   spec.input.shape = {2};
-  spec.field = {{DepthCatLayer{}},
-                Linear(3, 30),
-                Activation(ActivationKind::kTanh),
-                Linear(30, 31),
-                Activation(ActivationKind::kSoftplus),
-                Linear(31, 2)};
+  spec.field = {{DepthCatLayer{}}, Linear(3, 30),     {TanhLayer{}},
+                Linear(30, 31),    {SoftplusLayer{}}, Linear(31, 2)};
   return spec;
 }
 
@@ -87,7 +91,7 @@ HypersolverSpec FlowCorrectionSpec() {
   spec.steps = {1, 2};
   spec.inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kSlope2,
                  CorrectionInput::kStep, CorrectionInput::kDepth};
-  spec.net = {Linear(8, 17), Activation(ActivationKind::kSilu), Linear(17, 2)};
+  spec.net = {Linear(8, 17), {SiluLayer{}}, Linear(17, 2)};
   return spec;
 }
 
@@ -95,8 +99,7 @@ ModelSpec ImageSpec() {
   ModelSpec spec;
   spec.input = {.shape = {1, 12, 12}, .unit_range = true, .mean = {0.25}, .deviation = {0.5}};
   spec.stem = {{BatchNormLayer{.channels = 1}}, {AugmentLayer{.layers = {Conv(1, 7)}}}};
-  spec.field = {Conv(8, 11), Activation(ActivationKind::kSoftplus), Conv(11, 9),
-                Activation(ActivationKind::kTanh), Conv(9, 8)};
+  spec.field = {Conv(8, 11), {SoftplusLayer{}}, Conv(11, 9), {TanhLayer{}}, Conv(9, 8)};
   spec.head = {{MeanPoolLayer{}}, Linear(8, 5)};
   return spec;
 }

@@ -1,5 +1,5 @@
-// The smallest StateSpace: rows of doubles, a field given as a function of one row. For tests of
-// the solvers, where every number must be plain to see.
+// The smallest StateSpace: rows of doubles, and a field that is a function of one row. For tests of
+// the solvers, where every number must be easy to follow.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 
 namespace hyperserve::testing {
 
-// rows x dims, row-major. `row_ids` follows the rows through Gather, so that a field can tell the
-// rows apart.
+// rows x dims, row-major. `row_ids` follows the rows through Gather, so that a field knows which
+// row it gets.
 struct RowMatrix {
   int64_t dims = 0;
   std::vector<double> values;
@@ -85,6 +85,13 @@ class RowMatrixSpace {
     return gathered;
   }
 
+  State Join(const State& a, const State& b) const {
+    State joined = a;
+    joined.values.insert(joined.values.end(), b.values.begin(), b.values.end());
+    joined.row_ids.insert(joined.row_ids.end(), b.row_ids.begin(), b.row_ids.end());
+    return joined;
+  }
+
   std::vector<bool> Finite(const State& z) const {
     std::vector<bool> finite(z.rows(), true);
     for (size_t i = 0; i < z.rows(); ++i) {
@@ -93,13 +100,13 @@ class RowMatrixSpace {
     return finite;
   }
 
-  PerRow ErrorNorms(const State& error, const State& z0, const State& z1, double rtol,
-                    double atol) const {
+  PerRow ErrorNorms(const State& error, const State& z0, const State& z1, const PerRow& rtol,
+                    const PerRow& atol) const {
     PerRow norms(z0.rows(), 0.0);
     for (size_t i = 0; i < z0.rows(); ++i) {
       for (size_t d = 0; d < z0.row(i).size(); ++d) {
         const double size = std::max(std::abs(z0.row(i)[d]), std::abs(z1.row(i)[d]));
-        const double ratio = error.row(i)[d] / (atol + rtol * size);
+        const double ratio = error.row(i)[d] / (atol[i] + rtol[i] * size);
         norms[i] += ratio * ratio;
         // max() drops a z1 that is not a number.
         const bool finite = std::isfinite(z0.row(i)[d]) && std::isfinite(z1.row(i)[d]) &&

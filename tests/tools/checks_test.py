@@ -3,6 +3,7 @@
 import unittest
 
 import planted_tree
+import source_tree
 
 import check_format
 import check_includes
@@ -51,6 +52,12 @@ class IncludesTest(planted_tree.PlantedTreeTest):
         self.assert_found(check_includes.check, "server/registry/registry.cc: reaches LibTorch",
                           "client/client.cc: reaches LibTorch")
 
+    def test_finds_the_wire_below_its_edge(self):
+        self.plant("server/registry/registry.h", "#include <grpcpp/grpcpp.h>\n")
+        self.plant("server/calls/ask.cc", '#include "server/registry/registry.h"\n')
+        self.plant("server/calls/good.cc", "#include <string>\n")
+        self.assert_found(check_includes.check, "server/calls/ask.cc: reaches the wire")
+
     def test_finds_abseil_in_kernels(self):
         self.plant("core/plan/plan.h", '#include "absl/status/status.h"\n')
         self.plant("core/kernels/mlp.cu", '#include "core/plan/plan.h"\n')
@@ -60,6 +67,45 @@ class IncludesTest(planted_tree.PlantedTreeTest):
         self.plant("core/cache/cache.h", "int x;\n")
         self.plant("core/io/idx.cc", '#include "../base/status.h"\n')
         self.assert_found(check_includes.check, "core/cache/cache.h: its folder has no row", "is not from the root")
+
+
+    def test_finds_cycles_of_modules(self):
+        self.plant("core/plan/plan.h", "int x;\n")
+        self.plant("core/plan/plan.cc", '#include "core/plan/plan.h"\n#include "core/plan/method.h"\n')
+        self.plant("core/plan/method.h", '#include "core/base/status.h"\n')
+        self.plant("core/plan/method.cc", '#include "core/plan/method.h"\n')
+        self.assert_found(check_includes.check)
+        self.plant("core/plan/method.cc", '#include "core/plan/row.h"\n')
+        self.plant("core/plan/row.h", '#include "core/plan/plan.h"\n')
+        self.assert_found(check_includes.check, "a cycle of modules: core/plan/method -> core/plan/row -> core/plan/plan -> "
+                                                "core/plan/method")
+
+    def test_finds_what_comes_through_somebody_elses_header(self):
+        self.plant("core/io/tensor.h", """namespace hyperserve {
+enum class Dtype { kF32 };
+struct Shape { int Rank() const { return Depth(); } };
+inline constexpr int kRankMax = 8;
+inline Shape Flat(Shape shape) { return shape; }
+}  // namespace hyperserve
+""")
+        self.plant("core/io/idx.h", '#include "core/io/tensor.h"\nclass Reader;\nShape Read(Reader* reader);\n')
+        self.plant("core/io/reader.h", "class Reader {};\n")
+        self.plant("core/io/idx.cc", '#include "core/io/idx.h"\nShape Read(Reader* r) { return Flat({kRankMax}); }\n')
+        self.plant("client/good.cc", """#include "core/io/idx.h"
+// Shape
+namespace { int Flat(int x) { return x; } }
+TEST(Shape, Flat) { say("Shape"); other::Shape s = t.Flat() + Flat(1) + u->kRankMax; }
+""")
+        self.plant("client/bad.cc", '#include "core/io/idx.h"\nauto x = hyperserve::Flat({kRankMax, Dtype::kF32});\n')
+        self.plant("proto/hyperserve/v1/a.proto", "package hyperserve.v1;\nmessage Plan {\n}\n")
+        self.plant("client/wire.cc", '#include "client/wire.h"\nv1::Plan plan;\n')
+        self.assert_found(check_includes.check, "core/io/idx.cc: uses Reader: include core/io/reader.h",
+                          "client/bad.cc: uses Dtype, Flat, kRankMax: include core/io/tensor.h",
+                          "client/wire.cc: uses v1::Plan: include hyperserve/v1/a.pb.h")
+        check_includes.mend(source_tree.SourceTree(self.root))
+        self.assert_found(check_includes.check)
+        self.assertEqual((self.root / "client/wire.cc").read_text(),
+                         '#include "client/wire.h"\n#include "hyperserve/v1/a.pb.h"\nv1::Plan plan;\n')
 
 
 class SizesTest(planted_tree.PlantedTreeTest):
@@ -97,6 +143,14 @@ int Also() {{
         self.plant("client/table.cc", f"constexpr Row kRows[] = {{\n{rows}}};\n")
         self.plant("client/class.h", "class A final : public B {\n public:\n" + "  void F() { G(); }\n" * 70 + "};\n")
         self.assert_found(check_sizes.check)
+
+    def test_finds_full_folders(self):
+        self.plant("client/README.md", "x\n")
+        for i in range(25):
+            self.plant(f"client/frame/{i}.cc", "int x;\n")
+            self.plant(f"client/command/{i}.cc", "int x;\n")
+        self.plant("client/command/more.h", "int x;\n")
+        self.assert_found(check_sizes.check, "client/command: 26 sources, more than 25")
 
     def test_finds_missing_and_long_readmes(self):
         self.plant("README.md", "x\n" * 121)

@@ -88,9 +88,11 @@ class DockerfileTest(unittest.TestCase):
         lines = dict(instructions())
         health = json.loads(lines["HEALTHCHECK"].split("CMD")[1])
         refresh = (ROOT / "deploy/docker/refresh.sh").read_text()
+        train, publish = (re.findall(rf"{program} .*", refresh) for program in
+                          ("hyperserve-train hypersolver", "hyperserve-client publish"))
         daemon = json.loads(lines["CMD"]) + compose()["services"]["daemon"]["command"]
         for command, words in {("hyperserve",): daemon, ("hyperserve-client", "health"): health,
-                               ("hyperserve-train",): [refresh]}.items():
+                               ("hyperserve-train",): train, ("hyperserve-client", "publish"): publish}.items():
             used = set(FLAG.findall(" ".join(words)))
             self.assertTrue(used)
             self.assertLessEqual(used, flags_of(*command), command)

@@ -9,7 +9,9 @@ import source_tree
 
 PROTO = """syntax = "proto3";
 package t;
-message M { int32 a = 1; string b = 2; enum E { U = 0; V = 1; } E e = 3; oneof x { int32 c = 4; int32 d = 5; } }
+message Empty {}
+message Full { int32 a = 1; }
+message M { int32 a = 1; string b = 2; enum E { U = 0; V = 1; } E e = 3; oneof x { int32 c = 4; int32 d = 5; } Empty f = 6; Full g = 8; }
 service S { rpc Call(M) returns (stream M); }
 """
 
@@ -40,12 +42,19 @@ class DescriptorsTest(planted_tree.PlantedTreeTest):
         self.update()
         self.assert_found(check_descriptors.check)
 
+    def test_an_empty_message_may_become_one_of_its_own(self):
+        self.write(PROTO.replace("Empty f = 6", "Full f = 6"))
+        self.assert_found(check_descriptors.check)
+        self.update()
+
     def test_breaks_are_found_and_never_updated_away(self):
         breaks = {
             "removed field": (("string b = 2;", ""), ["field t.M = 2: removed"]),
             "renumbered field": (("string b = 2;", "string b = 7;"), ["t.M = 2: removed", "t.M = 7: not in"]),
             "renamed field": (("string b = 2;", "string bb = 2;"), ["field t.M = 2: was"]),
             "retyped field": (("string b = 2;", "bytes b = 2;"), ["field t.M = 2: was"]),
+            "another message": (("Full g = 8;", "Empty g = 8;"), ["field t.M = 8: was"]),
+            "repeated message": (("Empty f = 6;", "repeated Full f = 6;"), ["field t.M = 6: was"]),
             "repeated field": (("string b = 2;", "repeated string b = 2;"), ["field t.M = 2: was"]),
             "field out of its oneof": (("int32 d = 5; }", "} int32 d = 5;"), ["field t.M = 5: was"]),
             "renamed value": (("V = 1;", "W = 1;"), ["value t.M.E = 1: was"]),

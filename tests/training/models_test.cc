@@ -1,4 +1,4 @@
-// The shipped models, as the trainer wrote them: whole, and as the documents say.
+// The shipped models are complete, as the trainer wrote them, and agree with the documents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,10 @@
 #include "absl/strings/strip.h"
 #include "core/io/file.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
@@ -44,7 +47,8 @@ std::map<std::string, PlanCalibration> MeasuredPlans() {
     }
     for (const Calibration& calibration : calibrations) {
       EXPECT_EQ(calibration.base_digest, model->base_digest()) << name;
-      for (const PlanCalibration& plan : calibration.plans) plans[name + " " + plan.plan] = plan;
+      for (const PlanCalibration& plan : calibration.plans)
+        plans[name + " " + PrintPlan(plan.plan)] = plan;
     }
   }
   return plans;
@@ -58,7 +62,7 @@ std::vector<std::string> Cells(const std::string& line) {
   return cells;
 }
 
-std::string Plan(std::string cell) {
+std::string PlanText(std::string cell) {
   cell.erase(std::remove(cell.begin(), cell.end(), '`'), cell.end());
   return cell;
 }
@@ -88,7 +92,7 @@ TEST(ShippedModelsTest, DocumentedFiguresAreThoseOfTheFiles) {
   ASSERT_EQ(images.size(), 10u);
   ASSERT_EQ(flows.size(), 12u);
   for (const auto& row : images) {
-    const PlanCalibration& plan = plans.at("fashion " + Plan(row[1]));
+    const PlanCalibration& plan = plans.at("fashion " + PlanText(row[1]));
     EXPECT_EQ(row[2], absl::StrFormat("%.3g", plan.error_mean)) << row[1];
     EXPECT_EQ(row[3], absl::StrFormat("%.1f", 100 * plan.agreement)) << row[1];
     EXPECT_EQ(row[4], absl::StrFormat("%.3g", plan.nfe)) << row[1];
@@ -96,7 +100,7 @@ TEST(ShippedModelsTest, DocumentedFiguresAreThoseOfTheFiles) {
     EXPECT_EQ(row[6], Wins(plan)) << row[1];
   }
   for (const auto& row : flows) {
-    const PlanCalibration& plan = plans.at(row[1] + " " + Plan(row[2]));
+    const PlanCalibration& plan = plans.at(row[1] + " " + PlanText(row[2]));
     EXPECT_EQ(row[3], absl::StrFormat("%.3g", plan.error_mean)) << row[1] << row[2];
     EXPECT_EQ(row[4], absl::StrFormat("%.3g", plan.error_max)) << row[1] << row[2];
     EXPECT_EQ(row[5], absl::StrFormat("%.3g", plan.nfe)) << row[1] << row[2];

@@ -7,7 +7,7 @@ MODEL = "fashion"
 IMAGES = 1000
 REFERENCE = "dopri5:1e-6"
 PLANS = ("euler:1", "hyper_euler:1", "euler:2", "hyper_euler:2", "midpoint:2", "euler:4", "hyper_euler:4")
-BATCH = 256  # rows of a request; with four under way every solver of a CPU has a batch
+BATCH = 256  # rows of a request; four are under way at a time
 IMAGE_FILE, LABEL_FILE = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 
 
@@ -19,7 +19,7 @@ def find(data_dir, name):
 
 
 def served(daemon, model, plans):
-    """`plans` without the hypersolved ones at a K that the model's corrections do not claim, and with their rivals."""
+    """`plans` with the rivals of hypersolved ones, and without hypersolved plans at a K that no correction claims."""
     told = daemon.ask("models", model)
     claims = {f"hyper_{c['method']}:{steps}" for c in told["corrections"] if not c["problem"] for steps in c["steps"]}
     if not claims:

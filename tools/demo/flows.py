@@ -1,4 +1,4 @@
-"""Act 2: the same noise under three methods, as numbers and as pictures."""
+"""Act 2: samples from the same noise under several plans, as numbers and as pictures."""
 
 import csv
 import math
@@ -25,7 +25,7 @@ def mean_distance(points, reference):
 
 
 def sample(daemon, model, plan, folder):
-    """What the daemon says of the solve, and the file of points."""
+    """The daemon's information about the solve, and the file of points."""
     path = folder / f"{model}-{plan.replace(':', '-')}.csv"
     info = daemon.ask("sample", f"--model={model}", f"--plan={plan}", f"--rows={ROWS}", f"--seed={SEED}",
                       f"--out={path}")
@@ -33,7 +33,7 @@ def sample(daemon, model, plan, folder):
 
 
 def mean(value):
-    """Per-row counts come as one number where all rows have the same."""
+    """The mean of counts per row, which are one number where all rows have the same."""
     return math.fsum(value) / len(value) if isinstance(value, list) else value
 
 

@@ -1,8 +1,8 @@
-"""What measured plans say about each other: pure functions of what `hyperserve-client compare` printed."""
+"""Comparisons of measured plans and of requests: pure functions of the output of hyperserve-client."""
 
 
 def steps_of(plan):
-    """Number of steps of a fixed plan, None of an adaptive one: `hyper_heun:2/fast` has 2."""
+    """The number of steps of a fixed plan, None for an adaptive one: `hyper_heun:2/fast` has 2."""
     argument = plan.split(":", 1)[1].split("/")[0] if ":" in plan else ""
     return int(argument) if argument.isdigit() else None
 
@@ -12,23 +12,23 @@ def hypersolved(plan):
 
 
 def best_within(plans, macs):
-    """The classical fixed plan of least error that costs at most `macs` (a thousandth more does not count)."""
+    """The classical fixed plan with the least error among those of at most 1.001 * `macs`."""
     classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
     affordable = [p for p in classical if p["macs"] <= 1.001 * macs]
     return min(affordable, key=lambda p: p["error_mean"], default=None)
 
 
 def cheapest_as_good(plans, error):
-    """The classical fixed plan of fewest MACs with at most this error."""
+    """The classical fixed plan with the fewest MACs among those of at most this error."""
     classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
     good = [p for p in classical if p["error_mean"] <= error]
     return min(good, key=lambda p: (p["macs"], p["error_mean"]), default=None)
 
 
 def with_rivals(plans, calibrated):
-    """`plans`, and for each hypersolved one the classical plans that its calibration says it must be compared with.
+    """`plans`, and for each hypersolved one its classical rivals: the best within its MACs and the cheapest as good.
 
-    Without them a verdict would be about what the list happens to lack.
+    The calibration names the rivals. Without them, a hypersolved plan could win because its rival is missing.
     """
     known = {p["plan"]: p for p in calibrated}
     chosen = dict.fromkeys(plans)
@@ -45,7 +45,7 @@ def times(ratio):
 
 
 def verdict(plan, plans):
-    """One line for a hypersolved plan: who wins at its cost, and what the same error costs classically."""
+    """One line for a hypersolved plan: who wins at its cost, and the classical cost of the same error."""
     name, error = plan["plan"], plan["error_mean"]
     rival = best_within(plans, plan["macs"])
     if rival and rival["error_mean"] <= error:
@@ -66,7 +66,7 @@ def verdicts(plans):
 
 
 def percentile(values, p):
-    """The smallest value that at least the fraction p of the values do not exceed; None of none."""
+    """The smallest of the values such that at least the fraction p of them is at most it; None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -75,9 +75,10 @@ def percentile(values, p):
 
 
 def phases(requests, marks):
-    """Splits requests by when they started. `marks`: [(name, begin)], ascending; before the first one: dropped.
+    """Groups requests by the phase in which they started. `marks`: [(name, begin)], ascending.
 
-    Gives for each phase its name, and how many requests, how many of them failed, generations, p50, p99 and longest.
+    For each phase: name, number of requests and of failed ones, generations, p50, p99 and the longest. Requests before
+    the first phase are dropped.
     """
     summary = []
     ends = [begin for _, begin in marks[1:]] + [float("inf")]
@@ -96,7 +97,7 @@ def failed(request):
 
 
 def longest_pause(requests, begin, end):
-    """The longest time within [begin, end] in which no request was under way or answered: seconds."""
+    """The longest time within [begin, end] without a request under way, in seconds."""
     pause, at = 0.0, begin
     for request in sorted(requests, key=lambda r: r["start"]):
         if request["start"] > end:

@@ -1,6 +1,6 @@
-"""Requests that keep flowing: hyperserve-client bench, one short run after the other, until it is stopped.
+"""A steady load: short runs of hyperserve-client bench, one after another, until it is stopped.
 
-Between two runs lies a tenth of a second or less; two such clients, half a run apart, leave no pause.
+Between two runs of one client lies at most a tenth of a second. Two clients, half a run apart, leave no pause.
 """
 
 import json
@@ -9,12 +9,12 @@ import threading
 from demo.programs import Failure
 
 CLIENTS = 2
-RUN_SECONDS = 2  # how long a stop waits at most
+RUN_SECONDS = 2  # of one run; a stop waits at most this long
 SOME_ROWS_FAILED = 3
 
 
 class Load:
-    """As a context manager; `requests` holds every request once it is left."""
+    """A context manager that sends requests; `requests` holds all of them after its end."""
 
     def __init__(self, daemon, folder, *arguments):
         self.daemon, self.folder, self.arguments = daemon, folder, arguments
@@ -47,7 +47,7 @@ class Load:
             self.failure = failure
 
     def run_once(self, run):
-        """The seed makes each run's noise its own. A failed request is counted, not fatal here."""
+        """One run, with noise of its own by the seed. Failed requests are counted and raise nothing."""
         path = self.folder / f"requests-{run}.jsonl"
         self.daemon.ask("bench", *self.arguments, "--concurrency=1", f"--duration={RUN_SECONDS}s", f"--seed={run}",
                         f"--json_lines={path}", allow=(0, SOME_ROWS_FAILED))

@@ -1,4 +1,4 @@
-"""Act 4: what the daemon's own metrics say of all this."""
+"""Act 4: the metrics of the daemon after the other acts."""
 
 from concurrent import futures
 
@@ -7,16 +7,16 @@ from demo import classify, flows, prometheus, text
 LATENCY = "hyperserve_request_duration_seconds"
 ROWS = "hyperserve_rows_total"
 GENERATION = "hyperserve_active_generation"
-FEW = 100  # of fewer requests than this a p99 says nothing
+FEW = 100  # a p99 of fewer requests means nothing
 
-# Small requests of several plans, so that the percentiles are of more than the few large ones of the acts before.
+# Small requests of several plans. The acts before sent few large ones, too few for percentiles.
 ROWS_A_REQUEST = {classify.MODEL: 1, **dict.fromkeys(flows.MODELS, 16)}
 PLANS = {classify.MODEL: ("euler:1", "hyper_euler:1", "midpoint:2"),
          **dict.fromkeys(flows.MODELS, ("heun:1", "hyper_heun:1", "dopri5:1e-3"))}
 
 
 def traffic(daemon, images):
-    """All models at once, one plan after the other; whatever fails here fails the demo."""
+    """Sends requests to all models at once, one plan after another. A failure fails the demo."""
     def ask(model):
         rows = [images, "--limit=256"] if model == classify.MODEL else []
         for plan in PLANS[model]:
@@ -33,7 +33,7 @@ def scrape(daemon):
 
 
 def latencies(samples, earlier):
-    """[(model, call, plan, requests, p50, p99)] of calls that solved something since `earlier`, sorted."""
+    """[(model, call, plan, requests, p50, p99)], sorted, for calls that have solved rows since `earlier`."""
     later, before = (prometheus.histograms(s, LATENCY, ("model", "call", "plan")) for s in (samples, earlier))
     found = prometheus.increase(later, before)
     return [(*key, buckets[-1][1], prometheus.quantile(buckets, 0.5), prometheus.quantile(buckets, 0.99))

@@ -1,4 +1,4 @@
-"""Pictures by gnuplot; where it is not installed, a line that says which picture was skipped."""
+"""Pictures by gnuplot. Without it, a line names each skipped picture."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ set tics textcolor rgb '#606060'
 
 
 def gnuplot(path, script):
-    """Where the picture is, or why there is none."""
+    """Draws the picture; a line says where it is or why it was skipped."""
     program = shutil.which("gnuplot")
     if program is None:
         return f"skipped {path.name}: gnuplot is not installed"
@@ -37,7 +37,7 @@ def caption(line):
 
 
 def draw_panels(path, lines):
-    """Scatter pictures side by side, the same ranges in each: those of the first one's points."""
+    """Scatter plots side by side. All have the ranges of the points in the first."""
     script = STYLE.format(path=path, width=560 * len(lines), height=600)
     script += f"stats '{lines[0]['points']}' using 1:2 skip 1 nooutput name 'R'\n"
     script += "m = 0.12 * (R_max_x - R_min_x > R_max_y - R_min_y ? R_max_x - R_min_x : R_max_y - R_min_y)\n"
@@ -51,7 +51,7 @@ def draw_panels(path, lines):
 
 
 def draw_latencies(path, requests_csv, marks, title):
-    """One dot a request, coloured by generation, over seconds; `marks`: [(label, at)] as vertical lines."""
+    """Latencies over time: one dot for each request, coloured by generation. `marks`: [(label, at)] as vertical lines."""
     script = STYLE.format(path=path, width=1400, height=520)
     script += f"set title '{title}'\nset xlabel 'seconds'\nset ylabel 'ms a request'\nset logscale y\nset grid\n"
     script += "set key at graph 1, graph 1.1 right horizontal\nset xrange [0:*] noextend\n"

@@ -1,4 +1,4 @@
-"""The daemon, the client and the trainer as child processes that are never left behind."""
+"""Runs the daemon, the client and the trainer as child processes, and leaves none behind."""
 
 import json
 import os
@@ -11,15 +11,15 @@ import time
 import urllib.error
 import urllib.request
 
-DRAIN_SECONDS = 30  # for a SIGTERM to end the daemon; its own limit is shorter
-ABANDON_SECONDS = 10  # for what is ended because the demo ends
-READY_SECONDS = 120  # loading, the gate's measurements and warm-up, on a slow machine
+DRAIN_SECONDS = 30  # from SIGTERM to the end of the daemon; its own limit is shorter
+ABANDON_SECONDS = 10  # from SIGTERM to SIGKILL at the end of the demo
+READY_SECONDS = 120  # for loading, the gate and warm-up, on a slow machine
 CALL_SECONDS = 500  # for one call; below the daemon's deadline_max_seconds
-STEP_SECONDS = 900  # for one program, on a machine that has other things to do
+STEP_SECONDS = 900  # for one program, on a busy machine
 
 
 class Failure(Exception):
-    """A step went wrong; the message says what, in words."""
+    """A step failed; the message says how."""
 
 
 def tail(path, lines=25):
@@ -30,7 +30,7 @@ def tail(path, lines=25):
 
 
 class Programs:
-    """Every process stands in a session of its own, so that Ctrl-C reaches the demo first; `stop_all` ends them."""
+    """Starts and ends processes. Each has a session of its own, so Ctrl-C reaches the demo only; `stop_all` ends them."""
 
     def __init__(self, bin_dir, logs):
         self.bin_dir = pathlib.Path(bin_dir).resolve()
@@ -38,7 +38,7 @@ class Programs:
         self.lock = threading.Lock()
         self.running = set()
         self.stopping = False
-        # gRPC and urllib would ask a proxy even for this machine.
+        # Otherwise gRPC and urllib would use a proxy for the loopback address.
         for name in ("no_proxy", "NO_PROXY"):
             os.environ[name] = ",".join(filter(None, ["127.0.0.1", os.environ.get(name)]))
         for old in ("daemon.log", "commands.log"):
@@ -58,13 +58,13 @@ class Programs:
         return process
 
     def forget(self, process):
-        """Of one that has ended; one that still runs stays known, for stop_all."""
+        """Removes a process that has ended. One that still runs is kept for stop_all."""
         with self.lock:
             if process.poll() is not None:
                 self.running.discard(process)
 
     def run(self, name, *arguments, allow=(0,), seconds=STEP_SECONDS, nice=0):
-        """What the program wrote to stdout; a Failure with its own words where it does not end well."""
+        """The program's stdout. A Failure with its stderr if it ends with a code that is not in `allow`."""
         process = self.start(name, *arguments, nice=nice, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             out, error = process.communicate(timeout=seconds)
@@ -138,7 +138,7 @@ class Daemon:
             return False
 
     def ask(self, command, *arguments, allow=(0,)):
-        """What hyperserve-client prints as JSON. 3, some rows failed, is a failure here unless allowed."""
+        """The parsed JSON output of hyperserve-client. Exit code 3, some rows failed, is a Failure unless allowed."""
         out = self.programs.run("hyperserve-client", command, *arguments, f"--address={self.addresses['address']}",
                                 "--format=json", f"--timeout={CALL_SECONDS}s", allow=allow)
         try:
@@ -147,7 +147,7 @@ class Daemon:
             raise Failure(f"hyperserve-client {command} printed no JSON ({error}): {out[:500]}") from None
 
     def stop(self):
-        """SIGTERM; a Failure unless the daemon ends by itself with 0."""
+        """Sends SIGTERM. A Failure unless the daemon then ends with 0."""
         self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(DRAIN_SECONDS)
@@ -159,7 +159,7 @@ class Daemon:
 
 
 def read_addresses(path):
-    """None until the daemon has written it whole."""
+    """The addresses of the daemon; None until it has written the whole file."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Reads Prometheus' text format, and quantiles from its histograms."""
+"""Reads Prometheus' text format, and computes quantiles from its histograms."""
 
 import collections
 import math
@@ -13,7 +13,7 @@ ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
 def parse(text):
-    """The samples of a page, in order. ValueError names the line that is none."""
+    """The samples of a page, in order. ValueError quotes a line that has another format."""
     samples = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -28,13 +28,13 @@ def parse(text):
 
 
 def scrape(address):
-    """The page itself."""
+    """The text of the metrics page."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
         return reply.read().decode()
 
 
 def histograms(samples, family, labels):
-    """{values of `labels`: [(upper bound, cumulative count), ...] ascending}; other labels are summed over."""
+    """{values of `labels`: [(upper bound, cumulative count), ...], ascending}, summed over all other labels."""
     found = collections.defaultdict(lambda: collections.defaultdict(float))
     for sample in samples:
         if sample.name == family + "_bucket":
@@ -44,16 +44,16 @@ def histograms(samples, family, labels):
 
 
 def increase(later, earlier):
-    """What was counted between two pages, as `histograms` gives them."""
+    """The counts between two pages, both as `histograms` returns them."""
     before = {key: dict(buckets) for key, buckets in earlier.items()}
     return {key: [(bound, count - before.get(key, {}).get(bound, 0)) for bound, count in buckets]
             for key, buckets in later.items()}
 
 
 def quantile(buckets, q):
-    """As PromQL's histogram_quantile: linear within the bucket that holds it, the first one from 0.
+    """As PromQL's histogram_quantile: linear within a bucket; the first bucket begins at 0.
 
-    None of an empty histogram. Beyond the last finite bound nothing is known: that bound, which is then too low.
+    None for an empty histogram. The last finite bound, which is too low, where the quantile lies beyond it.
     """
     rank = q * buckets[-1][1] if buckets else 0
     low, below = 0.0, 0.0

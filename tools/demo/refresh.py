@@ -1,4 +1,4 @@
-"""Act 3: a correction that was trained too short is refreshed under load."""
+"""Act 3: refreshes a correction that was trained too short, under load."""
 
 import time
 
@@ -13,8 +13,8 @@ REFERENCE = "dopri5:1e-6"
 ROWS = 4096  # of the comparison before and after
 LOAD = (f"--model={MODEL}", f"--plan={PLANS[-1]}", "--rows=16")
 QUIET_SECONDS = 10  # before the trainer starts, and after the swap
-TRAINER_NICE = 10  # requests come first
-SWAP_SECONDS = 1  # from the publisher's call to this long after its answer
+TRAINER_NICE = 10  # below the daemon, which serves requests
+SWAP_SECONDS = 1  # the swap's phase goes on for this long after the publisher's reply
 
 
 def measure(daemon):
@@ -39,14 +39,14 @@ def sleep(load, seconds):
 
 
 def under_load(teller, daemon, trainer, parent, folder):
-    """The whole story while requests flow: marks of its phases, every request, what the gate said."""
+    """Trains and publishes while requests flow. The marks of the phases, all requests, and the gate's output."""
     marks = []
 
     def mark(name):
         marks.append((name, time.time()))
 
     with Load(daemon, folder, *LOAD) as load:
-        time.sleep(1)  # connections and caches are warm
+        time.sleep(1)  # to warm connections and caches
         mark("before")
         with teller.waiting("requests flow, nothing else runs"):
             sleep(load, QUIET_SECONDS)
@@ -65,7 +65,7 @@ def under_load(teller, daemon, trainer, parent, folder):
 
 
 def check(before, after, errors, requests):
-    """The promises of this act; each is measured, none is assumed."""
+    """Checks the claims of this act against the measurements."""
     if after["generation"] <= before["generation"]:
         raise Failure(f"the generation did not rise: {before['generation']} before, {after['generation']} after")
     if errors[1]["error_mean"] >= errors[0]["error_mean"]:

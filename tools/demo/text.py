@@ -1,4 +1,4 @@
-"""What the demo says: headings, tables, numbers that are read at one glance."""
+"""The output of the demo: headings, tables, short numbers."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ NONE = "-"
 
 
 def number(value, digits=3):
-    """The shortest honest text: 0.0271, 14.2, 1230; '-' for what was not measured."""
+    """`digits` significant digits: 0.0271, 14.2, 1230; '-' for a value that was not measured."""
     if value is None or value != value:
         return NONE
     if value == 0 or math.isinf(value):
@@ -28,7 +28,7 @@ def number(value, digits=3):
 
 
 def whole(value):
-    """An average of counts: without decimals where all were equal."""
+    """A mean of counts: without decimals if it is whole, else with one."""
     return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
 
 
@@ -53,7 +53,7 @@ def looks_numeric(cell):
 
 
 def table(header, rows, indent="  "):
-    """Columns as wide as their widest cell; a column of numbers stands to the right."""
+    """Each column is as wide as its widest cell; columns of numbers are right-aligned."""
     lines = [[str(cell) for cell in line] for line in [header, *rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     right = [bool(rows) and all(looks_numeric(line[i]) for line in lines[1:]) for i in range(len(header))]
@@ -66,7 +66,7 @@ def table(header, rows, indent="  "):
 
 
 class Teller:
-    """Writes to a terminal with a little emphasis and a clock while it waits; elsewhere plain lines."""
+    """Writes plain lines; on a terminal also emphasis, and a clock while it waits."""
 
     def __init__(self, stream=sys.stdout):
         self.stream = stream
@@ -91,7 +91,7 @@ class Teller:
 
     @contextlib.contextmanager
     def waiting(self, what):
-        """Shows that something goes on, on a terminal only."""
+        """Shows `what` and the elapsed time, on a terminal only."""
         if not self.terminal:
             yield
             return

@@ -1,4 +1,4 @@
-"""What the demo asks of hyperserve-train."""
+"""Runs hyperserve-train for the demo."""
 
 import json
 import pathlib
@@ -7,10 +7,10 @@ import shutil
 from demo.programs import Failure
 
 BASE = "pinwheel"
-STALE = "pinwheel-stale"  # the same base model, so the same digest: corrections of one fit the other
+STALE = "pinwheel-stale"  # a copy of BASE with the same digest, so corrections of one fit the other
 
-# What stands otherwise than in the recipe of the shipped correction: one K, and how long. The first is over before the
-# residual is learned; the second has the time that a demonstration has.
+# Changes to the recipe of the shipped correction: one K, and the length of the training. The stale one ends before it has
+# learned the residual; the fresh one fits the time of a demonstration.
 STALE_CHANGES = {"optimiser": {"iterations": 40, "warm_up": 10}, "pretrain_iterations": 40, "check_every": 20}
 FRESH_CHANGES = {"optimiser": {"iterations": 2000, "batch": 1024}, "truth_rows": 2048, "swap_every": 100,
                  "pretrain_iterations": 300}
@@ -18,7 +18,7 @@ ONE_STEP = {"steps": [1], "net": {"steps": [1]}}
 
 
 def changed(recipe, changes):
-    """The recipe with the leaves of `changes` in place of its own."""
+    """The recipe with the values of `changes` in place of its own, also in nested objects."""
     result = dict(recipe)
     for key, value in changes.items():
         result[key] = changed(recipe[key], value) if isinstance(value, dict) else value
@@ -26,42 +26,42 @@ def changed(recipe, changes):
 
 
 class Trainer:
-    """Trains corrections of the copy of the repository, beside the daemon and never inside it."""
+    """Trains corrections of STALE with the copy of the repository, in processes of their own."""
 
     def __init__(self, programs, recipes, folder, device):
         self.programs, self.recipes, self.device = programs, recipes, device
         self.repository = folder / "models"
-        self.made = folder / "made"
+        self.made = folder / "made"  # no daemon serves it
         self.stale = self.fresh = None
 
     def train(self, name, seed, changes, *arguments, nice=0):
-        """The folder of the new generation, and the trainer's own summary of it."""
+        """The folder of the new generation, and the trainer's summary."""
         recipe = json.loads((self.recipes / f"{BASE}.json").read_text(encoding="utf-8"))
-        recipe["seed"] = seed
+        recipe["name"], recipe["seed"] = STALE, seed
         recipe["hypersolver"] = changed(changed(recipe["hypersolver"], ONE_STEP), changes)
         path = self.programs.logs / f"recipe-{name}.json"
         path.write_text(json.dumps(recipe, indent=1))
         out = self.programs.run("hyperserve-train", "hypersolver", f"--recipe={path}", f"--models={self.repository}",
-                                f"--out={self.made}", f"--device={self.device}", *arguments, nice=nice)
+                                f"--device={self.device}", *arguments, nice=nice)
         lines = out.strip().splitlines()
         if len(lines) < 2 or not pathlib.Path(lines[-1]).is_dir():
             raise Failure(f"the trainer's last line names no folder of a generation: {out[-500:]}")
         return pathlib.Path(lines[-1]), lines[-2]
 
     def make_stale(self):
-        """A model whose only correction was trained too short; for the daemon to find at its start."""
+        """Makes the model STALE with one correction that is trained too short, before the daemon starts."""
         shutil.copytree(self.repository / BASE, self.repository / STALE, ignore=shutil.ignore_patterns("hypersolvers"))
         self.stale, summary = self.train("stale", 1, STALE_CHANGES)
-        self.programs.run("hyperserve-train", "publish", self.stale, f"--model={STALE}",
-                          f"--to_folder={self.repository}")
         return summary
 
     def refresh(self, nice):
-        self.fresh, summary = self.train("fresh", 2, FRESH_CHANGES, "--threads=1", f"--from={self.stale}", nice=nice)
+        self.fresh, summary = self.train("fresh", 2, FRESH_CHANGES, "--threads=1", f"--from={self.stale}",
+                                         f"--out={self.made}", nice=nice)
         return summary
 
     def publish(self, daemon, parent, nice):
-        """Through the daemon's gate; ABORTED, and so a Failure, if `parent` is no longer what it serves."""
-        out = self.programs.run("hyperserve-train", "publish", self.fresh, f"--model={STALE}",
-                                f"--to={daemon.addresses['admin_address']}", f"--parent={parent}", nice=nice)
+        """Publishes the fresh correction through the gate. A Failure (ABORTED) if the daemon no longer serves `parent`."""
+        out = self.programs.run("hyperserve-client", "publish", self.fresh, f"--model={STALE}",
+                                f"--admin_address={daemon.addresses['admin_address']}",
+                                f"--parent_generation={parent}", nice=nice)
         return out.strip().splitlines()

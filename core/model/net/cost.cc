@@ -4,8 +4,10 @@
 
 namespace hyperserve {
 
+int StepEvaluations(const MethodChoice& method) { return TableauFor(method).solution_stages(); }
+
 int64_t StepMacs(const Model& model, const Hypersolver* correction, const MethodChoice& method) {
-  return TableauFor(method).solution_stages() * model.field_macs() +
+  return StepEvaluations(method) * model.field_macs() +
          (correction == nullptr ? 0 : correction->macs());
 }
 

@@ -1,4 +1,5 @@
-// What a solve costs, derived from specs. Unit: multiply-accumulates (MACs) of one row.
+// The cost of one step, derived from specs. Unit: multiply-accumulates (MACs) of one row. Pure; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,11 @@
 
 namespace hyperserve {
 
-// Of one step: every stage of f that z_next needs, and g once where a correction is given.
+// Evaluations of f in one step of fixed size. Stages that only an error estimate needs do not
+// count.
+int StepEvaluations(const MethodChoice& method);
+
+// MACs of one step: f at each stage, and g once where `correction` is not null.
 int64_t StepMacs(const Model& model, const Hypersolver* correction, const MethodChoice& method);
 
 }  // namespace hyperserve

@@ -6,8 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
 #include "core/model/repository/repository.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 namespace {
@@ -18,7 +22,7 @@ constexpr char kWeightsFile[] = "weights.safetensors";
 
 using Nets = std::map<std::string, LayerList, std::less<>>;
 
-// PyTorch's counter of batches; it plays no part in eval mode.
+// PyTorch's counter of batches, which eval mode does not use.
 bool IsIgnored(std::string_view name) {
   constexpr std::string_view kCounter = ".num_batches_tracked";
   return name.size() >= kCounter.size() && name.substr(name.size() - kCounter.size()) == kCounter;
@@ -63,7 +67,7 @@ absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(const std::string&
   return weights;
 }
 
-// A file of a folder; the message of what goes wrong names it.
+// Reads a file of a folder; the message of a failure names it.
 absl::StatusOr<std::string> ReadPart(const std::string& folder, const char* name,
                                      const int64_t bytes_max) {
   return ReadFile(absl::StrCat(folder, "/", name), bytes_max);
@@ -186,7 +190,7 @@ absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, 
         absl::StrCat("the correction was trained ", std::string(DirectionName(spec.direction)),
                      ", the solve runs ", std::string(DirectionName(direction))));
   }
-  // A range written in decimals must hold the step sizes that it was written for: 1/3 in "0.3333".
+  // A range in decimals must contain the step sizes that it stands for: 1/3 in "0.3333".
   const double slack = 1e-3 * eps;
   if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {
     return absl::FailedPreconditionError(absl::StrCat("step size ", eps, " lies outside [",

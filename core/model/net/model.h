@@ -1,6 +1,6 @@
-// A loaded model and a loaded correction: spec, weights, digest and costs. Immutable after loading;
-// shared by pointer. LibTorch stays behind `weights()` (core/model/net/net.h), so that the server
-// can hold models without its headers.
+// A loaded model and a loaded correction: spec, weights, digest and costs. Both are immutable after
+// loading, shared by pointer and safe for any number of threads. Only weights() leads to LibTorch
+// (core/model/net/net.h), so the server can hold models without LibTorch's headers.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 
@@ -18,20 +20,23 @@ class NetWeights;  // core/model/net/net.h: the layers with their tensors, on an
 
 class Model {
  public:
-  // Reads <folder>/model.json and weights.safetensors. Errors name the file, the tensor, the shape
-  // wanted and found.
+  // Reads <folder>/model.json and weights.safetensors. Blocks on the disk. kNotFound where a file
+  // is missing; kInvalidArgument where the spec is malformed, or where the tensors are not exactly
+  // those that the spec expects, finite in float32 and with variances of at least 0. Messages name
+  // folder, file, tensor, and the wanted and the found shape.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& folder);
-  // From the files' bytes, as Load would read them.
+  // The same from the bytes of the two files.
   static absl::StatusOr<std::shared_ptr<const Model>> FromBytes(const std::string& model_json,
                                                                 const std::string& weights);
 
   ~Model();
   const ModelSpec& spec() const;
-  const std::string& base_digest() const;  // lower-case hex, see repository.h
+  const std::string& base_digest() const;  // BaseDigest of the files (repository.h)
   const Shape& state_shape() const;        // of one row
-  int64_t state_elements() const;
-  int64_t input_elements() const;
-  int64_t outputs() const;  // of the head; 0 for flows
+  int64_t state_elements() const;          // of one row
+  int64_t input_elements() const;          // of one row
+  int64_t outputs() const;                 // of the head; 0 for flows
+  // Multiply-accumulates of one evaluation on one row.
   int64_t stem_macs() const;
   int64_t field_macs() const;
   int64_t head_macs() const;
@@ -45,16 +50,16 @@ class Model {
 
 class Hypersolver {
  public:
-  // Reads <folder>/hypersolver.json and weights.safetensors, checks both against the model:
-  // kFailedPrecondition where the base digest is another one, kInvalidArgument for what is
-  // malformed, non-finite or of the wrong shape.
+  // Reads <folder>/hypersolver.json and weights.safetensors and checks them against the model.
+  // Fails as Model::Load does, and with kFailedPrecondition where the correction was made for
+  // another base digest. The model need not outlive the correction.
   static absl::StatusOr<std::shared_ptr<const Hypersolver>> Load(const std::string& folder,
                                                                  const Model& model);
   static absl::StatusOr<std::shared_ptr<const Hypersolver>> FromBytes(
       const std::string& hypersolver_json, const std::string& weights, const Model& model);
   ~Hypersolver();
   const HypersolverSpec& spec() const;
-  int64_t macs() const;  // of one evaluation of g on one row
+  int64_t macs() const;  // multiply-accumulates of one evaluation of g on one row
   const NetWeights& weights() const;
 
  private:
@@ -63,9 +68,9 @@ class Hypersolver {
   std::unique_ptr<Contents> contents_;
 };
 
-// kFailedPrecondition where eps lies outside the correction's range, or the direction or method
-// (alpha) is another one. Called by the server, the trainer and the client's checks; never by the
-// engines.
+// Checks whether a correction may be used. kFailedPrecondition where method (with alpha) or
+// direction differ, or where eps lies outside the correction's range by more than 0.1 % of itself.
+// The server calls it before a solve and before the gate; engines never do. Pure.
 absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
                           double eps);
 

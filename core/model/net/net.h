@@ -1,10 +1,11 @@
-// The layers of a spec applied to tensors: values, and values with forward-mode tangents. The one
-// LibTorch header of core/model, for core/engine and training/ only.
+// Applies the layers of a spec to tensors: values, or values with forward-mode tangents.
+// core/engine and training/ may include this header; it is the interface of core/model that shows
+// LibTorch.
 //
-// Everything is made of differentiable tensor operations: the trainer runs the same code under
-// autograd, with tensors of its own that require a gradient, and can differentiate through a trace.
-// Errors of shape are found when a Net is made; Apply trusts its arguments (LibTorch throws where
-// they are wrong; see CatchExceptions).
+// All operations are differentiable tensor operations. The trainer runs the same code under
+// autograd, with tensors of its own that require gradients, and can differentiate through a trace.
+// Net::Make finds errors of shape. Apply trusts its arguments; LibTorch throws where they are wrong
+// (see CatchExceptions).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,63 +19,53 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/spec/spec.h"
 
 namespace hyperserve {
 
 using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
-// A value and its derivatives along T directions. Where `tangents` is undefined none are carried.
-struct Dual {
-  at::Tensor value;     // [B, ...]
-  at::Tensor tangents;  // [T, B, ...]
-};
-
-// A layer with its tensors; one not needed by the layer's kind is undefined.
-struct BoundLayer {
-  Layer layer;  // of an augment without its inner layers: those are bound in `inner`
-  at::Tensor weight, bias, running_mean, running_var;
-  std::vector<BoundLayer> inner;
-};
-
-// A list of layers with tensors of one device and dtype. Immutable, cheap to copy (it shares its
-// tensors), usable by many threads at once.
+// A list of layers with tensors of one device and dtype. Immutable and thread-safe. Copies share
+// their tensors.
 class Net {
  public:
-  // Looks up every tensor of ExpectedTensors(layers, prefix). kInvalidArgument names the tensor
-  // that is missing or the shape that was wanted and the one that was found. Other tensors in the
-  // map are ignored.
+  // Takes every tensor of ExpectedTensors(layers, prefix) from the map and ignores others.
+  // kInvalidArgument names a missing tensor, or the wanted and the found shape of a wrong one.
   static absl::StatusOr<Net> Make(const LayerList& layers, std::string_view prefix,
                                   const TensorMap& tensors);
 
-  // x [B, ...] to y [B, ...]; depth [B], of the same dtype and device, may be undefined where the
-  // net does not use it. Batch norm is in eval mode: the statistics are those of the tensors.
+  // Maps x [B, ...] to y [B, ...]. depth [B], of the same dtype and device, may be undefined unless
+  // uses_depth(). Batch norm is in eval mode.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& depth) const;
-  // The same with tangents; depth's tangents [T, B] are zero where undefined.
+  // The same with tangents. Undefined tangents of the depth, else [T, B], count as zeros.
   Dual Apply(const Dual& x, const Dual& depth) const;
 
-  bool uses_depth() const { return uses_depth_; }  // is there a depth_cat in it?
+  bool uses_depth() const { return uses_depth_; }  // whether any layer reads the depth
   bool empty() const { return layers_.empty(); }
 
  private:
-  explicit Net(std::vector<BoundLayer> layers);
+  Net(std::vector<BoundLayer> layers, bool uses_depth);
   std::vector<BoundLayer> layers_;
   bool uses_depth_ = false;
 };
 
-// The nets of one artefact with the weights of its file, on whatever device and in whatever dtype
-// they are asked for. Thread-safe; conversions are made on first use and kept. What it hands out
-// never requires a gradient.
+// The nets and weights of one model or correction, on any device and in any dtype. Thread-safe: the
+// first use on a device in a dtype converts all tensors, under a lock, and keeps them for the life
+// of this object. The tensors never require gradients, and nobody may change them in place.
 class NetWeights {
  public:
-  // `nets`: prefix ("stem", "field", "head", "net") to layers. `tensors`: on the CPU, of a
-  // floating type, with every tensor that the layers expect.
+  // `nets` maps a prefix ("stem", "field", "head", "net") to layers. `tensors` are on the CPU and
+  // of a floating type. Fails as Net::Make does.
   static absl::StatusOr<std::unique_ptr<const NetWeights>> Make(
       std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors);
 
-  // The net of this prefix. Precondition: the prefix is one that was given to Make.
+  // The net of a prefix. Throws as LibTorch does, and for a prefix that Make was not given.
   Net Get(std::string_view prefix, at::Device device, at::ScalarType dtype) const;
-  // Every tensor, as Get has them.
+  // Every tensor by name, shared with the nets of Get. Throws as LibTorch does.
   TensorMap Tensors(at::Device device, at::ScalarType dtype) const;
 
  private:
@@ -86,10 +77,9 @@ class NetWeights {
   mutable std::map<std::pair<std::string, at::ScalarType>, TensorMap> converted_;
 };
 
-// Tensors of the same bytes, dtype and shape; the copy belongs to the caller. F32, F64, F16, U8,
-// I64.
+// Copies an array into a tensor on the CPU, with the same dtype and shape.
 at::Tensor TensorFromView(const TensorView& view);
-// The other way; `tensor` may live on any device. Its dtype must be one of Dtype's.
+// Copies a tensor of any device into an array. Throws c10::Error for a dtype that Dtype lacks.
 HostTensor HostTensorFrom(const at::Tensor& tensor);
 
 }  // namespace hyperserve

@@ -1,43 +1,28 @@
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 namespace {
 
-at::ScalarType ScalarTypeOf(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF32:
-      return at::kFloat;
-    case Dtype::kF64:
-      return at::kDouble;
-    case Dtype::kF16:
-      return at::kHalf;
-    case Dtype::kU8:
-      return at::kByte;
-    case Dtype::kI64:
-      return at::kLong;
-  }
-  return at::kFloat;
-}
+// LibTorch's name of each dtype, in the order of kDtypes.
+constexpr std::array<at::ScalarType, kDtypes.size()> kScalarTypes = {
+    at::kFloat, at::kDouble, at::kHalf, at::kByte, at::kLong};
+
+at::ScalarType ScalarTypeOf(Dtype dtype) { return kScalarTypes[static_cast<size_t>(dtype)]; }
 
 Dtype DtypeOf(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return Dtype::kF64;
-    case at::kHalf:
-      return Dtype::kF16;
-    case at::kByte:
-      return Dtype::kU8;
-    case at::kLong:
-      return Dtype::kI64;
-    default:
-      TORCH_CHECK(type == at::kFloat, "no file type for ", type);
-      return Dtype::kF32;
-  }
+  const auto found = std::find(kScalarTypes.begin(), kScalarTypes.end(), type);
+  TORCH_CHECK(found != kScalarTypes.end(), "no file type for ", type);
+  return kDtypes[static_cast<size_t>(found - kScalarTypes.begin())].dtype;
 }
 
 }  // namespace
@@ -73,8 +58,8 @@ TensorMap NetWeights::Tensors(at::Device device, at::ScalarType dtype) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   TensorMap& converted = converted_[{device.str(), dtype}];
   if (converted.empty()) {
-    // Ordinary tensors, whatever the mode of the thread that asks first: a trainer may use them in
-    // a graph.
+    // Never inference tensors, whatever the mode of the calling thread: the trainer uses them in a
+    // graph.
     const c10::InferenceMode ordinary(false);
     for (const auto& [name, tensor] : stored_) {
       converted[name] = tensor.detach().to(device, dtype).contiguous();

@@ -15,10 +15,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
-#include "core/model/repository/manifest.h"
+#include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 namespace {
@@ -51,7 +51,7 @@ absl::Status SyncPath(const std::string& path) {
   return failed != 0 ? IoError("fsync", path) : absl::OkStatus();
 }
 
-// Makes the folder and those above it, and syncs every folder that gained an entry.
+// Makes the folder and its missing parents, and syncs every folder that gained an entry.
 absl::Status MakeFolders(const std::string& folder) {
   std::error_code error;
   if (fs::is_directory(folder, error)) return absl::OkStatus();
@@ -61,7 +61,7 @@ absl::Status MakeFolders(const std::string& folder) {
   return parent.empty() ? absl::OkStatus() : SyncPath(parent);
 }
 
-// What a publisher that was killed left. No publisher that lives takes an hour for one folder.
+// Removes the temporary folders of killed publishers. A live one never takes an hour for a folder.
 void RemoveStale(const std::string& hypersolver_folder) {
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::error_code error;
@@ -83,7 +83,7 @@ std::string Uuid() {
   return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
 }
 
-// The generations that the folder's entries are named after, ascending.
+// The generation numbers among the names of the folder's entries, ascending.
 std::vector<int64_t> NumberedEntries(const std::string& folder,
                                      bool (*counts)(const fs::directory_entry&)) {
   std::error_code error;
@@ -97,7 +97,7 @@ std::vector<int64_t> NumberedEntries(const std::string& folder,
 }
 
 absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder, int64_t highest) {
-  // Whatever bears a number has taken it, also a link or a file.
+  // Every entry takes its number, also a link or a plain file.
   const std::vector<int64_t> taken =
       NumberedEntries(hypersolver_folder, [](const fs::directory_entry&) { return true; });
   if (!taken.empty()) highest = std::max(highest, taken.back());
@@ -112,9 +112,8 @@ absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder, in
   return highest + 1;
 }
 
-// Renames `temporary` to the next free number. rename() never replaces a folder that holds
-// something, and a generation always does, so of two publishers with one number in mind one tries
-// again.
+// Renames `temporary` to the next free number. rename() never replaces a folder with contents, and
+// a generation always has contents. So if two publishers want one number, one of them tries again.
 absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
                                    const std::string& temporary, int64_t taken) {
   while (true) {
@@ -142,19 +141,6 @@ absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
   HS_RETURN_IF_ERROR(
       WriteFileAtomically(absl::StrCat(temporary, "/", kManifestName), PrintManifest(files)));
   return TakeNumber(hypersolver_folder, temporary, taken);
-}
-
-const GenerationFileRule* FindRule(std::string_view name) {
-  for (const GenerationFileRule& rule : kGenerationFileRules) {
-    if (rule.name == name) return &rule;
-  }
-  return nullptr;
-}
-
-std::string KnownFileNames() {
-  return absl::StrJoin(
-      kGenerationFileRules, ", ",
-      [](std::string* out, const GenerationFileRule& rule) { out->append(rule.name); });
 }
 
 }  // namespace
@@ -221,27 +207,6 @@ std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder) {
   });
 }
 
-absl::Status CheckGenerationFiles(const GenerationFiles& files) {
-  for (const auto& [name, bytes] : files) {
-    const GenerationFileRule* rule = FindRule(name);
-    if (rule == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("file '", name.substr(0, 80),
-                       "' does not belong in a generation; known: ", KnownFileNames()));
-    }
-    if (static_cast<int64_t>(bytes.size()) > rule->bytes_max) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", bytes.size(), " bytes, at most ",
-                                                     rule->bytes_max, " are taken"));
-    }
-  }
-  for (const GenerationFileRule& rule : kGenerationFileRules) {
-    if (rule.required && !files.contains(std::string(rule.name))) {
-      return absl::InvalidArgumentError(absl::StrCat(std::string(rule.name), " is missing"));
-    }
-  }
-  return files.contains(kManifestName) ? CheckManifest(files) : absl::OkStatus();
-}
-
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder) {
   std::error_code error;
   GenerationFiles files;
@@ -253,10 +218,11 @@ absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_fol
       return absl::FailedPreconditionError(
           absl::StrCat(it->path().string(), ": not a plain file (links are not followed)"));
     }
-    const GenerationFileRule* rule = FindRule(name);
+    const GenerationFileRule* rule = FindGenerationFileRule(name);
     if (rule == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          it->path().string(), ": does not belong in a generation; known: ", KnownFileNames()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(it->path().string(),
+                       ": does not belong in a generation; known: ", GenerationFileNames()));
     }
     HS_ASSIGN_OR_RETURN(files[name], ReadFile(it->path().string(), rule->bytes_max));
   }

@@ -1,111 +1,68 @@
-// A model repository on disk (DESIGN.md section 4): where files stand, digests, manifests,
-// generations. Pure file work: no LibTorch, no threads. The daemon's registry and the trainer both
-// use it.
+// A model repository on disk (docs/MODEL_FORMAT.md): places of files, digests, generations. No
+// LibTorch, no threads, no cache: every call reads or writes the disk and blocks on it. The
+// daemon's registry and the trainer use it, from any thread. Several processes may use one
+// repository at a time: writers replace files by renames, so readers never see half a file or half
+// a generation.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/repository/generation_files.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
 
-// Lower-case hex SHA-256 of the raw SHA-256 of model.json followed by that of weights.safetensors,
-// files as on disk.
+// The identity of a model: the SHA-256, in lower-case hexadecimal, of the 32 bytes of
+// SHA-256(model.json) followed by those of SHA-256(weights.safetensors). Arguments are the bytes of
+// the files. Pure.
 std::string BaseDigest(std::string_view model_json, std::string_view weights);
 
-// Names within a repository that may become folders: [a-z0-9][a-z0-9_.-]{0,63}. kInvalidArgument
-// otherwise.
+// Checks a name that becomes a folder of a repository: kInvalidArgument unless it matches
+// [a-z0-9][a-z0-9_.-]{0,63}. Pure.
 absl::Status CheckName(std::string_view name);
 
-// The folders of a repository that hold a model.json, sorted.
+// The paths of the folders in a repository that hold a model.json, sorted. kNotFound where the
+// repository cannot be read.
 absl::StatusOr<std::vector<std::string>> ListModelFolders(const std::string& repository);
 
-// <model>/hypersolvers/<method>: method spelled as in plans ("euler", "alpha(0.75)").
+// <model>/hypersolvers/<method>, with the method spelled as in plans ("euler", "alpha(0.75)").
+// Pure.
 std::string HypersolverFolder(const std::string& model_folder, const MethodChoice& method);
+// The methods that have such a folder, sorted by name; empty where there is none.
 std::vector<MethodChoice> ListHypersolverMethods(const std::string& model_folder);
-std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder);  // ascending
+// The numbers of the generations in it, ascending; empty where there are none. Links do not count.
+std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder);
 
-// A generation's files: name -> bytes. MANIFEST.json is made by WriteGeneration and checked by
-// ReadGeneration.
-using GenerationFiles = std::map<std::string, std::string>;
+inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;  // of a model's weights file
 
-// The files that a generation may hold, and the largest that is read or written: a hostile or
-// mistaken file must not fill the daemon's memory. The Admin call is limited to 64 MiB in all.
-struct GenerationFileRule {
-  std::string_view name;
-  int64_t bytes_max;
-  bool required;
-};
-inline constexpr std::array<GenerationFileRule, 5> kGenerationFileRules = {{
-    {"MANIFEST.json", 64 << 10, false},  // made where a publisher sends none
-    {"calibration.json", 4 << 20, false},
-    {"hypersolver.json", 1 << 20, true},
-    {"probe.safetensors", 64 << 20, true},
-    {"weights.safetensors", 512 << 20, true},
-}};
-inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;
-inline constexpr int64_t kCalibrationBytesMax = 4 << 20;
-inline constexpr int64_t kVerdictsBytesMax = 64 << 20;
-inline constexpr int64_t kGenerationMax = 999'999'999;  // nine digits in a folder's name
-
-// kInvalidArgument names an unknown file, a missing one or one that is too large;
-// kFailedPrecondition a file that does not match MANIFEST.json, where there is one.
-absl::Status CheckGenerationFiles(const GenerationFiles& files);
-
-// Reads a generation and checks every file against MANIFEST.json (size and SHA-256):
-// kFailedPrecondition names the file, also where it is a symbolic link or no plain file.
+// Reads a generation and checks it (CheckGenerationFiles). kNotFound where the folder cannot be
+// read. kFailedPrecondition names a file that is unknown, a link or no plain file, that does not
+// match MANIFEST.json, or a missing MANIFEST.json. kInvalidArgument names a file that is too large
+// or another that is missing.
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder);
 
-// Writes .tmp-<uuid>, syncs it, renames it to the next integer (1 + the highest ever seen in the
-// folder, in ACTIVE or in VERDICTS, and above `taken`), again if that is taken. Returns the number.
-// Safe beside other publishers, in this process or another. Removes what killed ones left more than
-// an hour ago. Fails as CheckGenerationFiles does.
+// Writes a generation and returns its number: one above the highest number in the folder, in
+// ACTIVE, in VERDICTS.json and in `taken`, so no number is ever used twice. Writes .tmp-<uuid>,
+// syncs it and renames it; takes the next number where another publisher was faster. Makes missing
+// folders, and removes .tmp- folders that are more than an hour old.
+//
+// Fails as CheckGenerationFiles does, before it writes anything; as ReadActive and ReadVerdicts do;
+// with kResourceExhausted after kGenerationMax; with kInternal or the code of the system where the
+// disk fails. After a failure the temporary folder is removed.
 absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
                                         const GenerationFiles& files, int64_t taken = 0);
 
-// ACTIVE: nullopt where there is none. Written by rename.
+// The number in ACTIVE, the generation that is served; nullopt where there is no such file.
+// kInvalidArgument where it holds no generation's number.
 absl::StatusOr<std::optional<int64_t>> ReadActive(const std::string& hypersolver_folder);
+// Replaces ACTIVE by a rename. Fails as WriteFileAtomically does. Does not check that the
+// generation exists.
 absl::Status WriteActive(const std::string& hypersolver_folder, int64_t generation);
-
-// VERDICTS.json: what the gate said of each generation.
-struct Verdict {
-  bool passed = false;
-  std::string reason;  // in words, with the numbers
-};
-absl::StatusOr<std::map<int64_t, Verdict>> ReadVerdicts(const std::string& hypersolver_folder);
-absl::Status WriteVerdicts(const std::string& hypersolver_folder,
-                           const std::map<int64_t, Verdict>& verdicts);
-
-// calibration.json: measured error and cost of a plan (protobuf JSON of hyperserve.v1.Calibration).
-struct PlanCalibration {
-  std::string plan;  // canonical spelling
-  double error_mean =
-      0;  // relative error of z(s1) against the reference: mean over rows of |dz| / |z|
-  double error_max = 0;
-  double agreement = 0;  // classifiers: share of rows with the reference's label; else 0
-  double nfe = 0;        // per row, mean
-  double correction_evaluations = 0;
-  double macs = 0;             // per row, f and g
-  double seconds_per_row = 0;  // measured, at `batch` rows
-  int batch = 0;
-  bool wins = true;  // hypersolved: no classical plan has at most its error at at most its MACs
-};
-struct Calibration {
-  std::string base_digest;
-  std::string default_plan;  // empty: dopri5:1e-5
-  std::string reference;     // the plan of the reference
-  std::string device;        // where the times were measured
-  int rows = 0;              // held-out rows
-  std::vector<PlanCalibration> plans;
-};
-absl::StatusOr<Calibration> ParseCalibration(std::string_view json);
-std::string PrintCalibration(const Calibration& calibration);
 
 }  // namespace hyperserve

@@ -1,74 +1,30 @@
-// What model.json and hypersolver.json say, as plain data (docs/MODEL_FORMAT.md). The spec derives
-// every expected tensor.
+// model.json and hypersolver.json as plain data (docs/MODEL_FORMAT.md), with their parsers and
+// printers. The layers determine every expected tensor (core/model/layers/layer.h). All functions
+// are pure and may be called from any thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
 
 inline constexpr int64_t kModelJsonBytesMax = 1 << 20;  // of model.json or hypersolver.json
 
-struct Layer;
-
-// y = x W^T + b; weight [out, in].
-struct LinearLayer {
-  int64_t in = 0, out = 0;
-  bool bias = true;
-};
-// Cross-correlation on NCHW with zero padding; weight [out, in, kernel, kernel].
-struct Conv2dLayer {
-  int64_t in = 0, out = 0, kernel = 1, padding = 0, stride = 1;
-  bool bias = true;
-};
-// Eval mode: running_mean, running_var, weight, bias, each [channels].
-struct BatchNormLayer {
-  int64_t channels = 0;
-  double eps = 1e-5;
-};
-struct GroupNormLayer {
-  int64_t groups = 1, channels = 0;
-  double eps = 1e-5;
-};
-enum class ActivationKind { kSoftplus, kTanh, kRelu, kSilu, kGelu, kSigmoid };
-struct ActivationLayer {
-  ActivationKind kind = ActivationKind::kSoftplus;
-};
-// slopes: 1 (shared) or one a channel; weight [slopes].
-struct PreluLayer {
-  int64_t slopes = 1;
-};
-struct AvgPoolLayer {
-  int64_t kernel = 2, stride = 2, padding = 0;
-};                        // padding counted in the mean, as PyTorch does
-struct MeanPoolLayer {};  // mean over all pixels: [N, C, H, W] -> [N, C]
-struct FlattenLayer {};
-struct DepthCatLayer {};  // appends s as one constant feature or channel
-struct AugmentLayer {
-  std::vector<Layer> layers;
-};  // y = cat[layers(x), x]
-
-struct Layer {
-  std::variant<LinearLayer, Conv2dLayer, BatchNormLayer, GroupNormLayer, ActivationLayer,
-               PreluLayer, AvgPoolLayer, MeanPoolLayer, FlattenLayer, DepthCatLayer, AugmentLayer>
-      kind;
-};
-using LayerList = std::vector<Layer>;
-
 enum class ModelKind { kClassifier, kFlow };
-// Which way a solve runs. kForward: the field's own direction (classifiers, Solve). A flow's
-// model.json says which of the other two its field runs; solving against it integrates -f(s0 + s1 -
-// s, z) on the same span.
+// The direction of a solve. kForward: the field's own direction. The model.json of a flow names one
+// of the other two as the direction of its field; a solve against it integrates -f(s0 + s1 - s, z)
+// on the same span.
 enum class Direction { kForward, kDataToNoise, kNoiseToData };
 std::string_view ModelKindName(ModelKind kind);       // "classifier", "flow"
 std::string_view DirectionName(Direction direction);  // "forward", "data_to_noise", "noise_to_data"
@@ -76,57 +32,48 @@ std::string_view DirectionName(Direction direction);  // "forward", "data_to_noi
 struct InputSpec {
   Shape shape;              // of one row, without the batch: [1, 28, 28], [2]
   bool unit_range = false;  // values lie within [0, 1]
-  std::vector<double> mean,
-      deviation;  // per channel; empty: none. Applied by the server: (x - mean) / deviation
+  // For each channel, or empty. The engine computes (x - mean) / deviation.
+  std::vector<double> mean, deviation;
 };
 
 struct ModelSpec {
   ModelKind kind = ModelKind::kClassifier;
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
-  std::array<double, 2> span = {0.0, 1.0};
+  std::array<double, 2> span = {0.0, 1.0};    // [s0, s1], s0 < s1
   InputSpec input;
-  LayerList stem, field, head;  // flows have neither stem nor head
-  std::vector<std::string> labels;
+  LayerList stem, field, head;      // flows have neither stem nor head
+  std::vector<std::string> labels;  // classifiers: one for each output, or none
 };
 
 enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth };
-std::string_view CorrectionInputName(
-    CorrectionInput input);  // "state", "slope_1", "slope_2", "state_0", "step", "depth"
+// "state", "slope_1", "slope_2", "state_0", "step", "depth".
+std::string_view CorrectionInputName(CorrectionInput input);
 
 struct HypersolverSpec {
   MethodChoice method;
   Direction direction = Direction::kForward;
-  std::array<double, 2> eps = {0.0, 1.0};  // the range of step sizes it was trained on, inclusive
-  std::vector<int> steps;                  // the K it claims to win at; the gate tests these
-  std::vector<CorrectionInput> inputs;     // concatenated in this order
-  LayerList net;
-  std::string base_digest;  // lower-case hex; see repository.h
-  std::map<std::string, std::string> provenance;
+  std::array<double, 2> eps = {0.0, 1.0};  // the step sizes of its training: [least, largest]
+  std::vector<int> steps;                  // the K that it claims to win at; the gate tests these
+  std::vector<CorrectionInput> inputs;     // of g, concatenated in this order
+  LayerList net;                           // g
+  std::string base_digest;                 // of the model it was trained for; see repository.h
+  std::map<std::string, std::string> provenance;  // how it was made; for people
 };
 
-// Protobuf JSON of hyperserve.v1.ModelSpec / HypersolverSpec. kInvalidArgument names the field, the
-// value and the limit. Both check the shapes through all layers: stem(input) is the state, field
-// maps the state to itself, and so on.
+// Parse protobuf JSON of hyperserve.v1.ModelSpec and HypersolverSpec. kInvalidArgument names the
+// field, the value and the limit, or the layer and the shape that do not fit: the field must map
+// the state's shape to itself, and so on. kUnimplemented for kind trajectory.
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json);
-// `state_shape` of the model it corrects: the net's input and output widths are checked against it.
+// `state_shape` is that of the model: g must map its inputs to this shape.
 absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
                                                      const Shape& state_shape);
-std::string PrintModelSpec(const ModelSpec& spec);  // pretty JSON, parses back to the same
+// Indented JSON that parses back to the same spec.
+std::string PrintModelSpec(const ModelSpec& spec);
 std::string PrintHypersolverSpec(const HypersolverSpec& spec);
 
-// Shape of one row after these layers (no batch dimension). kInvalidArgument names the layer and
-// both shapes.
-absl::StatusOr<Shape> OutputShape(const LayerList& layers, const Shape& input);
+// The shape of z: that of the input after the stem. Fails as OutputShape does.
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec);
-// Shape of the concatenated inputs of g.
+// The shape of the concatenated inputs of g. kInvalidArgument for a state without dimensions.
 absl::StatusOr<Shape> CorrectionInputShape(const HypersolverSpec& spec, const Shape& state_shape);
-
-// Multiply-accumulates of one row through the layers (linear and conv2d; elementwise work is not
-// counted).
-absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input);
-
-// name -> shape of every tensor that the layers need: {"stem.0.weight": [1], ...}; prefix is
-// "stem", "field", "head" or "net".
-std::map<std::string, Shape> ExpectedTensors(const LayerList& layers, std::string_view prefix);
 
 }  // namespace hyperserve

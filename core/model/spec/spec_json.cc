@@ -5,15 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/model/spec/layer_proto.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/layer_proto.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {
 namespace {
-
-constexpr int kFormat = 1;
 
 template <class... Parts>
 absl::Status Invalid(const Parts&... parts) {
@@ -24,15 +28,10 @@ template <class Message>
 absl::StatusOr<Message> ParseJson(std::string_view json) {
   HS_RETURN_IF_ERROR(
       CheckRange("bytes of the file", static_cast<int64_t>(json.size()), 1, kModelJsonBytesMax));
-  Message message;
-  HS_RETURN_IF_ERROR(ParseProtoJson(json, &message));
-  if (message.format() != kFormat) {
-    return Invalid("format: ", message.format(), " is not the known format ", kFormat);
-  }
-  return message;
+  return ParseFileJson<Message>(json);
 }
 
-// Two finite numbers; the caller compares them.
+// Two finite numbers. The caller checks their order.
 absl::StatusOr<std::array<double, 2>> ReadPair(
     const google::protobuf::RepeatedField<double>& values, const std::string& path) {
   if (values.size() != 2 || !std::isfinite(values[0]) || !std::isfinite(values[1])) {
@@ -79,11 +78,11 @@ absl::StatusOr<InputSpec> ReadInput(const v1::ModelSpec::Input& proto) {
                    ShapeText(input.shape));
   }
   for (const int64_t size : input.shape) {
-    HS_RETURN_IF_ERROR(CheckRange("input.shape", size, 1, spec_limits::kChannels));
+    HS_RETURN_IF_ERROR(CheckRange("input.shape", size, 1, layer_limits::kChannels));
   }
   HS_RETURN_IF_ERROR(CheckRange("input.shape: elements of a row",
                                 ElementCount(input.shape).value_or(INT64_MAX), 1,
-                                spec_limits::kRowElements));
+                                layer_limits::kRowElements));
   HS_ASSIGN_OR_RETURN(input.mean, ReadPerChannel(proto.mean(), input.shape[0], "input.mean"));
   HS_ASSIGN_OR_RETURN(input.deviation,
                       ReadPerChannel(proto.deviation(), input.shape[0], "input.deviation"));
@@ -95,12 +94,10 @@ absl::StatusOr<InputSpec> ReadInput(const v1::ModelSpec::Input& proto) {
 
 absl::Status CheckNoDepth(const LayerList& layers, const std::string& path) {
   for (size_t i = 0; i < layers.size(); ++i) {
-    const std::string at = absl::StrCat(path, "[", i, "]");
-    if (std::holds_alternative<DepthCatLayer>(layers[i].kind)) {
-      return Invalid(at, ".depth_cat: there is a depth in field and net only");
-    }
-    if (const auto* augment = std::get_if<AugmentLayer>(&layers[i].kind)) {
-      HS_RETURN_IF_ERROR(CheckNoDepth(augment->layers, at + ".augment.layers"));
+    const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
+    if (ReadsDepth(layers[i])) return Invalid(at, ": there is a depth in field and net only");
+    if (const LayerList* inner = InnerLayers(layers[i])) {
+      HS_RETURN_IF_ERROR(CheckNoDepth(*inner, at + ".layers"));
     }
   }
   return absl::OkStatus();
@@ -233,9 +230,9 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
     return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] has no finite length");
   }
   HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
-  HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto.stem(), "stem"));
-  HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto.field(), "field"));
-  HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto.head(), "head"));
+  HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto, "stem"));
+  HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto, "field"));
+  HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto, "head"));
   spec.labels = {proto.labels().begin(), proto.labels().end()};
   if (spec.field.empty()) return Invalid("field: at least one layer is needed");
   HS_RETURN_IF_ERROR(CheckTexts(spec.labels, "labels"));
@@ -254,7 +251,7 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
   HS_ASSIGN_OR_RETURN(spec.direction, ReadDirection(proto.direction()));
   HS_RETURN_IF_ERROR(ReadClaims(proto, spec));
   HS_RETURN_IF_ERROR(ReadInputs(proto, spec));
-  HS_ASSIGN_OR_RETURN(spec.net, LayersFromProto(proto.net(), "net"));
+  HS_ASSIGN_OR_RETURN(spec.net, LayersFromProto(proto, "net"));
   if (spec.net.empty()) return Invalid("net: at least one layer is needed");
   spec.base_digest = proto.base_digest();
   HS_RETURN_IF_ERROR(CheckDigest(spec.base_digest));
@@ -270,7 +267,7 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
 
 std::string PrintModelSpec(const ModelSpec& spec) {
   v1::ModelSpec proto;
-  proto.set_format(kFormat);
+  proto.set_format(kFileFormat);
   proto.set_kind(std::string(ModelKindName(spec.kind)));
   if (spec.direction != Direction::kForward) {
     proto.set_direction(std::string(DirectionName(spec.direction)));
@@ -281,16 +278,16 @@ std::string PrintModelSpec(const ModelSpec& spec) {
   input.set_unit_range(spec.input.unit_range);
   input.mutable_mean()->Add(spec.input.mean.begin(), spec.input.mean.end());
   input.mutable_deviation()->Add(spec.input.deviation.begin(), spec.input.deviation.end());
-  LayersToProto(spec.stem, *proto.mutable_stem());
-  LayersToProto(spec.field, *proto.mutable_field());
-  LayersToProto(spec.head, *proto.mutable_head());
+  LayersToProto(spec.stem, "stem", proto);
+  LayersToProto(spec.field, "field", proto);
+  LayersToProto(spec.head, "head", proto);
   for (const std::string& label : spec.labels) proto.add_labels(label);
   return PrintProtoJson(proto);
 }
 
 std::string PrintHypersolverSpec(const HypersolverSpec& spec) {
   v1::HypersolverSpec proto;
-  proto.set_format(kFormat);
+  proto.set_format(kFileFormat);
   proto.set_method(PrintMethod(spec.method));
   proto.set_direction(std::string(DirectionName(spec.direction)));
   proto.mutable_eps()->Add(spec.eps.begin(), spec.eps.end());
@@ -298,7 +295,7 @@ std::string PrintHypersolverSpec(const HypersolverSpec& spec) {
   for (const CorrectionInput input : spec.inputs) {
     proto.add_inputs(std::string(CorrectionInputName(input)));
   }
-  LayersToProto(spec.net, *proto.mutable_net());
+  LayersToProto(spec.net, "net", proto);
   proto.set_base_digest(spec.base_digest);
   for (const auto& [key, value] : spec.provenance) (*proto.mutable_provenance())[key] = value;
   return PrintProtoJson(proto);

@@ -1,4 +1,4 @@
-// Shorthand of the engine's tests: rows as plain vectors, batches of one segment, every device.
+// Helpers of the engine's tests: rows, one solve of one segment, every device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/io/philox.h"
 #include "core/io/tensor.h"
+#include "tests/testing/planned_solve.h"
 
 namespace hyperserve {
 
-// F64 rows of this shape: scale times normals of the seed.
+// F64 rows of this shape: normals of the seed, times `scale`.
 inline HostTensor NormalRows(int64_t rows, Shape shape, uint64_t seed, double scale = 1.0) {
   shape.insert(shape.begin(), rows);
   HostTensor tensor = HostTensor::Zeros(Dtype::kF64, shape);
@@ -40,35 +43,24 @@ inline double Number(const HostTensor& tensor, int64_t index) {
   return tensor.dtype == Dtype::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
 }
 
-inline FixedPlan Fixed(Method method, int steps) {
-  return {.method = {.method = method}, .steps = steps};
-}
-inline FixedPlan Hypersolved(Method method, int steps) {
-  return {.method = {.method = method}, .steps = steps, .hypersolved = true};
-}
-inline AdaptivePlan Dopri5(double tolerance) {
-  return {.method = {.method = Method::kDopri5}, .rtol = tolerance, .atol = tolerance};
-}
-
 // Parameter: the device's name.
 class EngineTest : public testing::TestWithParam<std::string> {
  protected:
-  EngineTest() : engine_(MakeReadableEngine(GetParam()).value()) {}
+  EngineTest() : runtime_(MakeDeviceRuntime(GetParam()).value()) {}
 
   bool on_cpu() const { return GetParam() == "cpu"; }
 
-  absl::StatusOr<BatchResult> TryRun(const BatchSpec& spec, const HostTensor& rows) {
-    return RunBatch(*engine_,
-                    {.spec = spec, .segments = {{.rows = rows.shape.at(0), .data = View(rows)}}});
+  absl::StatusOr<BatchResult> TryRun(const PlannedSolve& solve, const HostTensor& rows) {
+    return Solve(*runtime_, solve, View(rows));
   }
 
-  BatchResult Run(const BatchSpec& spec, const HostTensor& rows) {
-    absl::StatusOr<BatchResult> result = TryRun(spec, rows);
+  BatchResult Run(const PlannedSolve& solve, const HostTensor& rows) {
+    absl::StatusOr<BatchResult> result = TryRun(solve, rows);
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *std::move(result) : BatchResult{};
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<DeviceRuntime> runtime_;
 };
 
 inline std::vector<std::string> DeviceNames() {

@@ -3,8 +3,17 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/dense.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -17,7 +26,7 @@ double LogNormal(double x, double y) {
 class LogDensityTest : public EngineTest {
  protected:
   // log|det| of the whole map at each row, by central differences of the engine's own answers.
-  std::vector<double> DifferencedLogDet(BatchSpec spec, const HostTensor& rows) {
+  std::vector<double> DifferencedLogDet(PlannedSolve spec, const HostTensor& rows) {
     spec.log_density = LogDensity::kNone;
     constexpr double kStep = 1e-5;
     const size_t count = static_cast<size_t>(rows.shape[0]);
@@ -41,7 +50,7 @@ class LogDensityTest : public EngineTest {
     return log_det;
   }
 
-  void ExpectStepMapDensity(const BatchSpec& spec, const HostTensor& rows) {
+  void ExpectStepMapDensity(const PlannedSolve& spec, const HostTensor& rows) {
     const std::vector<double> log_det = DifferencedLogDet(spec, rows);
     const BatchResult result = Run(spec, rows);
     for (int64_t row = 0; row < rows.shape[0]; ++row) {
@@ -59,11 +68,11 @@ class LogDensityTest : public EngineTest {
 TEST_P(LogDensityTest, OfStepMapsIsTheDeterminantOfTheWholeMap) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
   const HostTensor rows = NormalRows(6, {2}, 2);
-  BatchSpec spec = {.model = model,
-                    .plan = Fixed(Method::kRk4, 3),
-                    .tier = Tier::kDouble,
-                    .entry = Entry::kState,
-                    .log_density = LogDensity::kStepMap};
+  PlannedSolve spec = {.model = model,
+                       .plan = Fixed(Method::kRk4, 3),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kStepMap};
   for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
     spec.direction = direction;
     ExpectStepMapDensity(spec, rows);
@@ -87,11 +96,11 @@ TEST_P(LogDensityTest, OfALinearFieldIsKnown) {
   const auto model = Model::FromBytes(files.model_json, files.weights).value();
   const double trace = files.a[0] + files.a[3];
   const HostTensor rows = NormalRows(3, {2}, 4);
-  BatchSpec spec = {.model = model,
-                    .plan = Dopri5(1e-10),
-                    .tier = Tier::kDouble,
-                    .entry = Entry::kState,
-                    .log_density = LogDensity::kDivergence};
+  PlannedSolve spec = {.model = model,
+                       .plan = Dopri5(1e-10),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kDivergence};
   const BatchResult sampled = Run(spec, rows);  // forward: noise to data
   spec.direction = Direction::kDataToNoise;
   const BatchResult scored = Run(spec, sampled.state);
@@ -105,12 +114,12 @@ TEST_P(LogDensityTest, OfALinearFieldIsKnown) {
 TEST_P(LogDensityTest, DivergenceAndStepMapMeetAsStepsShrink) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 5);
   const HostTensor rows = NormalRows(4, {2}, 6);
-  BatchSpec spec = {.model = model,
-                    .plan = Dopri5(1e-9),
-                    .tier = Tier::kDouble,
-                    .entry = Entry::kState,
-                    .direction = Direction::kNoiseToData,
-                    .log_density = LogDensity::kDivergence};
+  PlannedSolve spec = {.model = model,
+                       .plan = Dopri5(1e-9),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .direction = Direction::kNoiseToData,
+                       .log_density = LogDensity::kDivergence};
   const BatchResult flow = Run(spec, rows);
   spec.plan = Fixed(Method::kRk4, 64);
   const BatchResult fixed = Run(spec, rows);
@@ -126,13 +135,14 @@ TEST_P(LogDensityTest, RefusesWhatIsTooLargeOrHasNone) {
   ModelSpec large = fixture::FlowSpec();
   large.input.shape = {65};
   large.field = {{LinearLayer{.in = 65, .out = 65}}};
-  BatchSpec spec = {.model = fixture::RandomModel(large, 1),
-                    .plan = Fixed(Method::kEuler, 1),
-                    .entry = Entry::kState,
-                    .log_density = LogDensity::kDivergence};
-  EXPECT_EQ(engine_->Supports(spec).code(), absl::StatusCode::kUnimplemented);
+  PlannedSolve spec = {.model = fixture::RandomModel(large, 1),
+                       .plan = Fixed(Method::kEuler, 1),
+                       .entry = Entry::kState,
+                       .log_density = LogDensity::kDivergence};
+  EXPECT_EQ(runtime_->StartRun(SpecOf(spec), 1).status().code(), absl::StatusCode::kUnimplemented);
   spec.model = fixture::RandomModel(fixture::ImageSpec(), 1);
-  EXPECT_EQ(engine_->Supports(spec).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(runtime_->StartRun(SpecOf(spec), 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, LogDensityTest, testing::ValuesIn(DeviceNames()), DeviceTestName);

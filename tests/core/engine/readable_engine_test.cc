@@ -4,8 +4,19 @@
 #include <cmath>
 #include <thread>
 
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -18,10 +29,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 class ReadableEngineTest : public EngineTest {
  protected:
-  BatchSpec FlowSpec(Tier tier = Tier::kDouble) const {
+  PlannedSolve FlowSpec(Tier tier = Tier::kDouble) const {
     return {.model = flow_, .plan = Dopri5(1e-9), .tier = tier, .entry = Entry::kState};
   }
-  BatchSpec LinearSpec() const {
+  PlannedSolve LinearSpec() const {
     return {.model = linear_, .plan = Dopri5(1e-10), .tier = Tier::kDouble, .entry = Entry::kState};
   }
 
@@ -37,7 +48,7 @@ TEST_P(ReadableEngineTest, SolvesALinearFieldBothWays) {
   const HostTensor rows = NormalRows(5, {2}, 3);
   for (const Direction direction :
        {Direction::kForward, Direction::kNoiseToData, Direction::kDataToNoise}) {
-    BatchSpec spec = LinearSpec();
+    PlannedSolve spec = LinearSpec();
     spec.direction = direction;
     const BatchResult result = Run(spec, rows);
     for (int64_t row = 0; row < 5; ++row) {
@@ -54,7 +65,7 @@ TEST_P(ReadableEngineTest, SolvesALinearFieldBothWays) {
 // The field depends on depth: only the reflected clock leads back.
 TEST_P(ReadableEngineTest, SolvingAgainstTheFieldLeadsBack) {
   const HostTensor rows = NormalRows(4, {2}, 4);
-  BatchSpec spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.direction = Direction::kDataToNoise;
   const HostTensor there = Run(spec, rows).state;
   spec.direction = Direction::kNoiseToData;
@@ -64,7 +75,7 @@ TEST_P(ReadableEngineTest, SolvingAgainstTheFieldLeadsBack) {
 
 TEST_P(ReadableEngineTest, ASpanIsPartOfTheSolversOwnClock) {
   const HostTensor rows = NormalRows(3, {2}, 5);
-  BatchSpec spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.direction = Direction::kNoiseToData;
   const HostTensor whole = Run(spec, rows).state;
   spec.span = {0.0, 0.375};
@@ -76,7 +87,7 @@ TEST_P(ReadableEngineTest, ASpanIsPartOfTheSolversOwnClock) {
 
 TEST_P(ReadableEngineTest, SavesStatesAtDepths) {
   const HostTensor rows = NormalRows(2, {2}, 6);
-  BatchSpec spec = LinearSpec();
+  PlannedSolve spec = LinearSpec();
   spec.save_at = {0.0, 0.3, 0.75, 1.0};
   const BatchResult result = Run(spec, rows);
   EXPECT_EQ(result.saved.shape, (Shape{2, 4, 2}));
@@ -94,12 +105,10 @@ TEST_P(ReadableEngineTest, SavesStatesAtDepths) {
 TEST_P(ReadableEngineTest, RowsFailAlone) {
   HostTensor rows = NormalRows(3, {2}, 7);
   rows.as<double>()[2] = kNaN;  // row 1
-  BatchSpec spec = LinearSpec();
+  PlannedSolve spec = LinearSpec();
   spec.log_density = LogDensity::kDivergence;
   spec.save_at = {0.5};
-  for (const std::variant<FixedPlan, AdaptivePlan>& plan :
-       {std::variant<FixedPlan, AdaptivePlan>(Fixed(Method::kRk4, 4)),
-        std::variant<FixedPlan, AdaptivePlan>(Dopri5(1e-6))}) {
+  for (const StepPlan& plan : {StepPlan(Fixed(Method::kRk4, 4)), StepPlan(Dopri5(1e-6))}) {
     spec.plan = plan;
     const BatchResult result = Run(spec, rows);
     EXPECT_EQ(result.status, (std::vector<RowStatus>{RowStatus::kConverged, RowStatus::kNonFinite,
@@ -123,7 +132,7 @@ TEST_P(ReadableEngineTest, CountsWhatARowCost) {
   const int64_t f = flow_->field_macs(), g = correction_->macs();
   EXPECT_EQ(f, 3 * 30 + 30 * 31 + 31 * 2);
   const HostTensor rows = NormalRows(5, {2}, 9);
-  BatchSpec spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.plan = Fixed(Method::kRk4, 3);
   BatchResult result = Run(spec, rows);
   EXPECT_THAT(result.nfe, Each(12));
@@ -149,30 +158,36 @@ TEST_P(ReadableEngineTest, CountsWhatARowCost) {
               Each(images->stem_macs() + 2 * images->field_macs() + images->head_macs()));
 }
 
-TEST_P(ReadableEngineTest, PiecesChangeNothingAndCancellationDropsTheBatch) {
+TEST_P(ReadableEngineTest, PiecesChangeNothingAndCancellationClearsTheRun) {
   const HostTensor rows = NormalRows(7, {2}, 10);
-  BatchSpec spec = FlowSpec();
+  PlannedSolve spec = FlowSpec();
   spec.save_at = {0.4};
   const BatchResult whole = Run(spec, rows);
-  const Batch batch = {.spec = spec, .segments = {{.rows = 7, .data = View(rows)}}};
-  ASSERT_TRUE(engine_->Begin(batch).ok());
-  EXPECT_FALSE(engine_->TakeFinished().ok());
-  ASSERT_TRUE(engine_->Begin(batch).ok());
+  const Segment segment{.rows = 7, .data = View(rows), .control = ControlOf(spec)};
+  const auto run = std::move(runtime_->StartRun(SpecOf(spec), 7).value().run);
+  const Ticket ticket = run->Admit(segment).value();
+  EXPECT_TRUE(run->TakeFinished().value().empty());
   int pieces = 1;
-  while (!engine_->Advance(1, nullptr).value()) ++pieces;
-  EXPECT_GT(pieces, 3);
-  const BatchResult in_pieces = engine_->TakeFinished().value();
+  while (!run->Advance(1, nullptr).value()) ++pieces;
+  EXPECT_GT(pieces, 18);  // three steps of dopri5 at least
+  const std::vector<SolvedSegment> finished = run->TakeFinished().value();
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].ticket, ticket);
+  const BatchResult& in_pieces = finished[0].rows;
   EXPECT_EQ(in_pieces.state.bytes, whole.state.bytes);
   EXPECT_EQ(in_pieces.saved.bytes, whole.saved.bytes);
   EXPECT_EQ(in_pieces.nfe, whole.nfe);
 
-  ASSERT_TRUE(engine_->Begin(batch).ok());
+  ASSERT_TRUE(run->Admit(segment).ok());
   int asked = 0;
   const auto cancelled = [&] { return ++asked > 2; };
-  EXPECT_EQ(engine_->Advance(100, cancelled).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(run->Advance(100, cancelled).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(asked, 3);
-  EXPECT_FALSE(engine_->Advance(1, nullptr).ok());
-  EXPECT_EQ(Run(spec, rows).state.bytes, whole.state.bytes);
+  EXPECT_TRUE(run->Advance(1, nullptr).value()) << "no rows are left";
+  EXPECT_TRUE(run->TakeFinished().value().empty());
+  ASSERT_TRUE(run->Admit(segment).ok());
+  while (!run->Advance(100, nullptr).value()) continue;
+  EXPECT_EQ(run->TakeFinished().value().at(0).rows.state.bytes, whole.state.bytes);
 }
 
 TEST_P(ReadableEngineTest, PreprocessesInDouble) {
@@ -197,17 +212,26 @@ TEST_P(ReadableEngineTest, PreprocessesInDouble) {
 }
 
 TEST_P(ReadableEngineTest, NoiseIsAFunctionOfSeedAndRow) {
-  BatchSpec spec = FlowSpec(Tier::kExact);
+  PlannedSolve spec = FlowSpec(Tier::kExact);
   spec.entry = Entry::kNoise;
   spec.plan = Fixed(Method::kHeun, 1);
   spec.save_at = {0.0};
   const auto run = [&](std::vector<Segment> segments) {
-    return RunBatch(*engine_, {.spec = spec, .segments = std::move(segments)}).value();
+    const auto started = std::move(runtime_->StartRun(SpecOf(spec), 40).value().run);
+    for (Segment& segment : segments) {
+      segment.control = ControlOf(spec);
+      EXPECT_TRUE(started->Admit(segment).ok());
+    }
+    EXPECT_TRUE(started->Advance(100, nullptr).value());
+    return started->TakeFinished().value();
   };
-  const BatchResult whole = run({{.rows = 40, .seed = 11, .first_row = 5}});
-  const BatchResult split =
+  const BatchResult whole = run({{.rows = 40, .seed = 11, .first_row = 5}}).at(0).rows;
+  const std::vector<SolvedSegment> split =
       run({{.rows = 15, .seed = 11, .first_row = 5}, {.rows = 25, .seed = 11, .first_row = 20}});
-  EXPECT_EQ(whole.state.bytes, split.state.bytes);
+  for (int64_t row = 0; row < 40; ++row) {
+    EXPECT_EQ(RowBytes(whole.state, row), row < 15 ? RowBytes(split.at(0).rows.state, row)
+                                                   : RowBytes(split.at(1).rows.state, row - 15));
+  }
   std::vector<double> normals(80);
   PhiloxNormals(11, 5, 40, 2, normals);
   for (int64_t i = 0; i < 80; ++i) {
@@ -217,7 +241,7 @@ TEST_P(ReadableEngineTest, NoiseIsAFunctionOfSeedAndRow) {
 
 TEST_P(ReadableEngineTest, RefusesBeforeAnyWork) {
   const HostTensor rows = NormalRows(2, {2}, 12);
-  const auto refused = [&](const BatchSpec& spec, absl::StatusCode code, const char* message,
+  const auto refused = [&](const PlannedSolve& spec, absl::StatusCode code, const char* message,
                            const HostTensor& data) {
     const absl::Status status = TryRun(spec, data).status();
     EXPECT_EQ(status.code(), code) << message;
@@ -226,56 +250,53 @@ TEST_P(ReadableEngineTest, RefusesBeforeAnyWork) {
   const auto invalid = absl::StatusCode::kInvalidArgument;
   const auto unimplemented = absl::StatusCode::kUnimplemented;
   const auto with = [&](const auto& change) {
-    BatchSpec spec = FlowSpec();
+    PlannedSolve spec = FlowSpec();
     change(spec);
     return spec;
   };
-  refused(with([](BatchSpec& s) { s.tier = Tier::kFast; }), unimplemented, "tier fast", rows);
-  refused(with([](BatchSpec& s) { s.plan = Fixed(Method::kRk4, 0); }), invalid, "step", rows);
-  refused(with([](BatchSpec& s) { s.plan = AdaptivePlan{.method = {.method = Method::kRk4}}; }),
+  refused(with([](PlannedSolve& s) { s.tier = Tier::kFast; }), unimplemented, "tier fast", rows);
+  refused(with([](PlannedSolve& s) { s.plan = Fixed(Method::kRk4, 0); }), invalid, "step", rows);
+  refused(with([](PlannedSolve& s) { s.plan = AdaptivePlan{.method = {.method = Method::kRk4}}; }),
           invalid, "rk4", rows);
-  refused(with([](BatchSpec& s) { s.plan = Hypersolved(Method::kHeun, 1); }), invalid,
+  refused(with([](PlannedSolve& s) { s.plan = Hypersolved(Method::kHeun, 1); }), invalid,
           "without a correction", rows);
-  refused(with([&](BatchSpec& s) { s.correction = correction_; }), invalid, "another plan", rows);
-  refused(with([&](BatchSpec& s) {
+  refused(with([&](PlannedSolve& s) { s.correction = correction_; }), invalid, "another plan",
+          rows);
+  refused(with([&](PlannedSolve& s) {
             s.plan = Hypersolved(Method::kEuler, 1);
             s.correction = correction_;
           }),
           invalid, "slope_2", rows);
-  refused(with([](BatchSpec& s) { s.span = {1.0, 0.0}; }), invalid, "span", rows);
-  refused(with([](BatchSpec& s) { s.save_at = {0.5, 0.4}; }), invalid, "save_at", rows);
-  refused(with([](BatchSpec& s) { s.want_outputs = true; }), invalid, "outputs", rows);
-  refused(with([](BatchSpec& s) { s.log_density = LogDensity::kStepMap; }), invalid, "fixed plan",
-          rows);
+  refused(with([](PlannedSolve& s) { s.span = {1.0, 0.0}; }), invalid, "span", rows);
+  refused(with([](PlannedSolve& s) { s.save_at = {0.5, 0.4}; }), invalid, "save_at", rows);
+  refused(with([](PlannedSolve& s) { s.want_outputs = true; }), invalid, "outputs", rows);
+  refused(with([](PlannedSolve& s) { s.log_density = LogDensity::kStepMap; }), invalid,
+          "fixed plan", rows);
   refused(FlowSpec(), invalid, "shape wanted [2, 2], found [2, 3]", NormalRows(2, {3}, 1));
   refused(FlowSpec(), invalid, "I64", HostTensor::Zeros(Dtype::kI64, {2, 2}));
-  refused(FlowSpec(), invalid, "without rows", HostTensor::Zeros(Dtype::kF32, {0, 2}));
-  BatchSpec images = {.model = fixture::RandomModel(fixture::ImageSpec(), 1),
-                      .plan = Fixed(Method::kEuler, 1),
-                      .entry = Entry::kNoise};
-  EXPECT_FALSE(RunBatch(*engine_, {.spec = images, .segments = {{.rows = 1}}}).ok());
+  refused(FlowSpec(), invalid, "0 rows", HostTensor::Zeros(Dtype::kF32, {0, 2}));
+  PlannedSolve images = {.model = fixture::RandomModel(fixture::ImageSpec(), 1),
+                         .plan = Fixed(Method::kEuler, 1),
+                         .entry = Entry::kNoise};
+  EXPECT_EQ(runtime_->StartRun(SpecOf(images), 1).status().code(), invalid);
   images.entry = Entry::kInput;
   images.direction = Direction::kDataToNoise;
-  EXPECT_EQ(engine_->Supports(images).code(), invalid);
-  EXPECT_EQ(MakeReadableEngine("cuda:77").status().code(), invalid);
-  EXPECT_EQ(MakeReadableEngine("").status().code(), invalid);
+  EXPECT_EQ(runtime_->StartRun(SpecOf(images, Dtype::kF32), 1).status().code(), invalid);
+  EXPECT_EQ(MakeDeviceRuntime("cuda:77").status().code(), invalid);
+  EXPECT_EQ(MakeDeviceRuntime("").status().code(), invalid);
 }
 
-TEST_P(ReadableEngineTest, EnginesOnManyThreadsShareAModel) {
+TEST_P(ReadableEngineTest, RunsOnManyThreadsShareARuntimeAndAModel) {
   const HostTensor rows = NormalRows(64, {2}, 13);
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 5);  // nothing converted yet
-  BatchSpec spec = FlowSpec(Tier::kExact);
+  PlannedSolve spec = FlowSpec(Tier::kExact);
   spec.plan = Dopri5(1e-5);
   spec.model = model;
   std::vector<BatchResult> results(4);
   std::vector<std::thread> threads;
   for (BatchResult& result : results) {
-    threads.emplace_back([&, device = GetParam()] {
-      const auto engine = MakeReadableEngine(device).value();
-      for (int i = 0; i < 5; ++i) {
-        result = RunBatch(*engine, {.spec = spec, .segments = {{.rows = 64, .data = View(rows)}}})
-                     .value();
-      }
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i) result = Run(spec, rows);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -4,8 +4,18 @@
 
 #include <map>
 
-#include "core/engine/row_padding.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/planned_solve.h"
+#include "tests/testing/random_layers.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -21,7 +31,7 @@ HostTensor Among(const HostTensor& easy, int64_t row, HostTensor hard, int64_t p
 
 class RowIndependenceTest : public EngineTest {
  protected:
-  // Everything that the engine says of one row.
+  // All results of one row.
   static std::string Answer(const BatchResult& result, int64_t row) {
     std::string answer = RowBytes(result.state, row);
     for (const HostTensor* part : {&result.outputs, &result.saved, &result.log_density}) {
@@ -32,9 +42,9 @@ class RowIndependenceTest : public EngineTest {
                         result.macs[i]);
   }
 
-  void ExpectIndependent(const BatchSpec& spec, const Shape& shape) {
+  void ExpectIndependent(const PlannedSolve& spec, const Shape& shape) {
     for (const Tier tier : {Tier::kExact, Tier::kDouble}) {
-      BatchSpec with_tier = spec;
+      PlannedSolve with_tier = spec;
       with_tier.tier = tier;
       const HostTensor easy = NormalRows(3, shape, 1, 0.5), hard = NormalRows(64, shape, 2, 2.0);
       for (const int64_t row : {0, 2}) {
@@ -60,7 +70,7 @@ class RowIndependenceTest : public EngineTest {
 
   // On CUDA other sizes are other buckets. `wanted`: the row at place 0. Unit: the row's largest
   // number.
-  static void ExpectRounding(const BatchSpec& spec, const HostTensor& state, int64_t place,
+  static void ExpectRounding(const PlannedSolve& spec, const HostTensor& state, int64_t place,
                              const HostTensor& wanted) {
     const int64_t elements = state.elements() / state.shape[0];
     double largest = 0, difference = 0;
@@ -78,7 +88,7 @@ class RowIndependenceTest : public EngineTest {
   }
 
   // What docs/NUMERICS.md states, in the test's report.
-  static void RecordLargest(const BatchSpec& spec, double difference) {
+  static void RecordLargest(const PlannedSolve& spec, double difference) {
     static std::map<std::string, double> seen;
     const std::string name =
         absl::StrCat(std::holds_alternative<AdaptivePlan>(spec.plan) ? "adaptive" : "fixed", "_",
@@ -90,7 +100,7 @@ class RowIndependenceTest : public EngineTest {
 
 TEST_P(RowIndependenceTest, OfFlows) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
-  BatchSpec spec = {.model = model, .plan = Fixed(Method::kRk4, 2), .entry = Entry::kState};
+  PlannedSolve spec = {.model = model, .plan = Fixed(Method::kRk4, 2), .entry = Entry::kState};
   ExpectIndependent(spec, {2});
   spec.plan = Dopri5(1e-6);
   spec.save_at = {0.3, 0.9};
@@ -101,7 +111,7 @@ TEST_P(RowIndependenceTest, OfFlows) {
 
 TEST_P(RowIndependenceTest, OfHypersolvedFlowsAndTheirDensities) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
-  BatchSpec spec = {
+  PlannedSolve spec = {
       .model = model,
       .correction = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 2),
       .plan = Hypersolved(Method::kHeun, 2),
@@ -112,31 +122,28 @@ TEST_P(RowIndependenceTest, OfHypersolvedFlowsAndTheirDensities) {
   ExpectIndependent(spec, {2});
 }
 
-// Every activation and norm, on rows whose length fills no vector.
-TEST_P(RowIndependenceTest, OfEveryLayer) {
-  for (const ActivationKind kind :
-       {ActivationKind::kSoftplus, ActivationKind::kTanh, ActivationKind::kRelu,
-        ActivationKind::kSilu, ActivationKind::kGelu, ActivationKind::kSigmoid}) {
-    ModelSpec spec = fixture::FlowSpec();
-    spec.input.shape = {3, 5, 5};
-    spec.field = {{Conv2dLayer{.in = 3, .out = 7, .kernel = 3, .padding = 1}},
-                  {GroupNormLayer{.groups = 7, .channels = 7}},
-                  {ActivationLayer{kind}},
-                  {Conv2dLayer{.in = 7, .out = 3, .kernel = 1}},
-                  {ActivationLayer{kind}}};
-    ExpectIndependent({.model = fixture::RandomModel(spec, 1),
-                       .plan = Fixed(Method::kHeun, 2),
-                       .entry = Entry::kState},
-                      {3, 5, 5});
+// Every kind of layer, on rows whose length fills no vector.
+TEST_P(RowIndependenceTest, OfRandomNets) {
+  for (const Shape& row : {Shape{3}, Shape{3, 6, 2}}) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      ModelSpec spec = fixture::FlowSpec();
+      spec.input.shape = row;
+      spec.field = fixture::RandomLayers(row, seed);
+      SCOPED_TRACE(PrintModelSpec(spec));
+      ExpectIndependent({.model = fixture::RandomModel(spec, seed),
+                         .plan = Fixed(Method::kHeun, 2),
+                         .entry = Entry::kState},
+                        row);
+    }
   }
 }
 
 TEST_P(RowIndependenceTest, OfImages) {
   const auto model = fixture::RandomModel(fixture::ImageSpec(), 1);
-  BatchSpec spec = {.model = model,
-                    .plan = Fixed(Method::kEuler, 2),
-                    .entry = Entry::kState,
-                    .want_outputs = true};
+  PlannedSolve spec = {.model = model,
+                       .plan = Fixed(Method::kEuler, 2),
+                       .entry = Entry::kState,
+                       .want_outputs = true};
   ExpectIndependent(spec, {8, 12, 12});
   spec.plan = Dopri5(1e-3);
   ExpectIndependent(spec, {8, 12, 12});
@@ -162,21 +169,6 @@ TEST_P(RowIndependenceTest, OfConvolutions) {
                        .entry = Entry::kState},
                       spec.input.shape);
   }
-}
-
-TEST(RowPaddingTest, FollowsTheLayers) {
-  const Layer softplus = {ActivationLayer{}}, relu = {PreluLayer{}};
-  EXPECT_EQ(RowMultiple({softplus}, {2}), 16);
-  EXPECT_EQ(RowMultiple({softplus}, {32, 28, 28}), 1);
-  EXPECT_EQ(RowMultiple({softplus}, {3, 5, 5}), 32);
-  EXPECT_EQ(RowMultiple({relu}, {3, 5, 5}), 1);
-  EXPECT_EQ(RowMultiple({{LinearLayer{.in = 4, .out = 4}}}, {4}), 32);
-  EXPECT_EQ(RowMultiple({{AugmentLayer{.layers = {softplus}}}}, {8}), 4);
-  const RowPadding padding{.multiple = 32, .at_least = 64};
-  EXPECT_EQ(padding.Rows(1), 64);
-  EXPECT_EQ(padding.Rows(65), 96);
-  EXPECT_EQ(Bucket(1), 1);
-  EXPECT_EQ(Bucket(33), 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, RowIndependenceTest, testing::ValuesIn(DeviceNames()),

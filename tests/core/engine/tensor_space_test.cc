@@ -1,4 +1,4 @@
-#include "core/engine/tensor_space.h"
+#include "core/engine/readable/tensor_space.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,8 +6,15 @@
 #include <cmath>
 #include <limits>
 
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/kind.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/ode/tableau.h"
 
 namespace hyperserve {
 namespace {
@@ -15,7 +22,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const LayerList kField = {
-    {LinearLayer{.in = 2, .out = 6}}, {ActivationLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
+    {LinearLayer{.in = 2, .out = 6}}, {SoftplusLayer{}}, {LinearLayer{.in = 6, .out = 2}}};
 const LayerList kNet = {{LinearLayer{.in = 5, .out = 2}}};
 
 TensorMap Random(const LayerList& layers) {
@@ -84,7 +91,8 @@ TEST(TensorSpaceTest, SeesWhatIsNotFinite) {
   EXPECT_EQ(space.Finite(space.Start(z)), (std::vector<bool>{true, false, false, true}));
   const TensorSpace::State error = space.Start(at::full({4, 2}, 1e-3, at::kDouble));
   const TensorSpace::State one = space.Start(at::ones({4, 2}, at::kDouble));
-  const PerRow norms = space.ErrorNorms(error, one, space.Start(z), 1e-3, 1e-3);
+  const PerRow norms =
+      space.ErrorNorms(error, one, space.Start(z), PerRow(4, 1e-3), PerRow(4, 1e-3));
   EXPECT_DOUBLE_EQ(norms[0], 0.5);
   EXPECT_FALSE(std::isfinite(norms[1]) || std::isfinite(norms[2]));
 }

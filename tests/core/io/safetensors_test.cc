@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/io/file.h"
+#include "core/io/tensor.h"
 
 namespace hyperserve {
 namespace {

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "core/engine/device.h"
-#include "core/engine/row_numbers.h"
+#include "core/engine/readable/row_numbers.h"
 #include "core/io/philox.h"
+#include "core/ode/space.h"
 
 namespace hyperserve {
 namespace {
@@ -49,9 +50,10 @@ TEST_F(KernelsTest, ErrorSquaresAreThoseOfTheHost) {
       at::Tensor error = at::randn({5, elements}, dtype) * 1e-4;
       z1[3][elements - 1] = std::numeric_limits<double>::infinity();
       error[4][0] = std::numeric_limits<double>::infinity();
-      const PerRow host = RowErrorSquares(error, z0, z1, 1e-5, 1e-6);
+      const PerRow rtol = {1e-5, 1e-3, 1e-7, 1e-5, 1e-5}, atol = {1e-6, 1e-5, 1e-9, 1e-6, 1e-6};
+      const PerRow host = RowErrorSquares(error, z0, z1, rtol, atol);
       const PerRow device =
-          RowErrorSquares(error.to(at::kCUDA), z0.to(at::kCUDA), z1.to(at::kCUDA), 1e-5, 1e-6);
+          RowErrorSquares(error.to(at::kCUDA), z0.to(at::kCUDA), z1.to(at::kCUDA), rtol, atol);
       for (size_t row = 0; row < host.size(); ++row) {
         if (row >= 3) {
           EXPECT_TRUE(std::isnan(host[row]) && std::isnan(device[row])) << host[row] << device[row];
@@ -66,10 +68,10 @@ TEST_F(KernelsTest, ErrorSquaresAreThoseOfTheHost) {
 
 TEST_F(KernelsTest, RowsErrorDoesNotDependOnTheBatch) {
   const at::Tensor z = at::randn({64, 1000}, at::TensorOptions(at::kCUDA)), error = z * 1e-3;
-  const PerRow all = RowErrorSquares(error, z, z, 1e-5, 1e-5);
+  const PerRow all = RowErrorSquares(error, z, z, PerRow(64, 1e-5), PerRow(64, 1e-5));
   for (const int64_t row : {0, 13, 63}) {
     const at::Tensor e = error.narrow(0, row, 1), one = z.narrow(0, row, 1);
-    EXPECT_EQ(RowErrorSquares(e, one, one, 1e-5, 1e-5)[0], all[static_cast<size_t>(row)]);
+    EXPECT_EQ(RowErrorSquares(e, one, one, {1e-5}, {1e-5})[0], all[static_cast<size_t>(row)]);
   }
 }
 

@@ -6,7 +6,13 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 

@@ -11,6 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/io/file.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/verdicts.h"
+#include "core/plan/method.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -249,68 +252,6 @@ TEST_F(RepositoryTest, VerdictsReadBack) {
                            "{\"format\": 1, \"verdicts\": [{\"generation\": -1}]}"}) {
     Write(folder_ + "/VERDICTS.json", text);
     EXPECT_EQ(ReadVerdicts(folder_).status().code(), absl::StatusCode::kInvalidArgument) << text;
-  }
-}
-
-TEST(CalibrationTest, ReadsBackWhatItPrints) {
-  const Calibration calibration = {.base_digest = "ab",
-                                   .default_plan = "dopri5:1e-4",
-                                   .reference = "dopri5:1e-6",
-                                   .device = "cpu",
-                                   .rows = 64,
-                                   .plans = {{.plan = "hyper_euler:2",
-                                              .error_mean = 0.1,
-                                              .error_max = 0.25,
-                                              .agreement = 0.984375,
-                                              .nfe = 2,
-                                              .correction_evaluations = 2,
-                                              .macs = 3e10,
-                                              .seconds_per_row = 1.5e-4,
-                                              .batch = 32,
-                                              .wins = true},
-                                             {.plan = "euler:1", .wins = false}}};
-  const auto read = ParseCalibration(PrintCalibration(calibration));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(PrintCalibration(*read), PrintCalibration(calibration));
-  EXPECT_EQ(read->base_digest, "ab");
-  EXPECT_EQ(read->default_plan, "dopri5:1e-4");
-  EXPECT_EQ(read->rows, 64);
-  ASSERT_EQ(read->plans.size(), 2u);
-  EXPECT_EQ(read->plans[0].seconds_per_row, 1.5e-4);
-  EXPECT_EQ(read->plans[0].macs, 3e10);
-  EXPECT_TRUE(read->plans[0].wins);
-  EXPECT_FALSE(read->plans[1].wins);
-}
-
-TEST(CalibrationTest, RefusesWhatIsNotOne) {
-  for (const char* json : {"", "{}", R"({"format": 2})", R"({"format": 1, "colour": "red"})",
-                           R"({"format": 1, "default_plan": "leapfrog:2"})",
-                           R"({"format": 1, "default_plan": "default"})",
-                           R"({"format": 1, "default_plan": "auto:1e-2"})",
-                           R"({"format": 1, "default_plan": "rk4:2/fast"})",
-                           R"({"format": 1, "plans": [{"plan": "default"}]})",
-                           R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
-                           R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
-                           R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})"}) {
-    EXPECT_EQ(ParseCalibration(json).status().code(), absl::StatusCode::kInvalidArgument) << json;
-  }
-}
-
-TEST(CalibrationTest, TakesFiniteNumbersFromZeroOnly) {
-  for (const char* field : {"error_mean", "error_max", "agreement", "nfe", "correction_evaluations",
-                            "macs", "seconds_per_row"}) {
-    const auto parse = [&](const char* value) {
-      return ParseCalibration(absl::StrCat(R"({"format": 1, "plans": [{"plan": "euler:1", ")",
-                                           field, "\": ", value, "}]}"))
-          .status();
-    };
-    EXPECT_TRUE(parse("0").ok()) << field;
-    for (const char* value : {"\"NaN\"", "\"Infinity\"", "\"-Infinity\"", "-1"}) {
-      const absl::Status status = parse(value);
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << " " << value;
-      EXPECT_THAT(std::string(status.message()),
-                  HasSubstr(absl::StrCat("plan 'euler:1': ", field, " is ")));
-    }
   }
 }
 

@@ -5,7 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/layer_limits.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
 #include "tests/testing/random_model.h"
 
 namespace hyperserve {
@@ -110,9 +116,9 @@ TEST(ModelSpecTest, RefusesWithTheFieldsName) {
       {"\"mean\": [0.5]", "\"mean\": [0.5, 1]", "input.mean"},
       {"\"deviation\": [0.25]", "\"deviation\": [0]", "input.deviation: 0"},
       {"{\"in\": 1, \"out\": 3", "{\"in\": 2, \"out\": 3",
-       "stem[1]: augment.layers: [0]: wants rows of [2, H, W], found [1, 28, 28]"},
+       "stem[1].augment.layers[0].conv2d: wants rows of [2, H, W], found [1, 28, 28]"},
       {"\"kernel\": 1}", "\"kernel\": 0}", "field[5].conv2d.kernel: 0 is outside [1, 64]"},
-      {"\"kernel\": 1}", "\"kernel\": 64}", "field[5]: kernel 64 does not fit"},
+      {"\"kernel\": 1}", "\"kernel\": 64}", "field[5].conv2d: a kernel of 64 x 64 does not fit"},
       {"{\"in\": 6, \"out\": 4", "{\"in\": 6, \"out\": 5",
        "field: maps a state of [4, 28, 28] to [5, 28, 28]"},
       {"{\"in\": 6, \"out\": 4", "{\"in\": 6, \"out\": 65537",
@@ -121,10 +127,10 @@ TEST(ModelSpecTest, RefusesWithTheFieldsName) {
       {"\"groups\": 2", "\"groups\": 4", "does not divide"},
       {"{\"gelu\": {}}", "{}", "field[4]: a layer names exactly one kind"},
       {"{\"mean_pool\": {}}", "{\"depth_cat\": {}}", "head[1].depth_cat"},
-      {"{\"mean_pool\": {}}, ", "", "head[1]: wants rows of [4]"},
+      {"{\"mean_pool\": {}}, ", "", "head[1].linear: wants rows of [4]"},
       {"[\"a\", \"b\"]", "[\"a\"]", "labels: 1 labels for 2 outputs"},
       {"\"avg_pool\": {\"kernel\": 2", "\"avg_pool\": {\"kernel\": 2, \"padding\": 2",
-       "avg_pool.padding"},
+       "head[0].avg_pool: padding 2 is more than half"},
       {"\"span\"", "\"direction\": \"noise_to_data\", \"span\"", "direction"},
       {"\"span\"", "\"direction\": \"up\", \"span\"", "direction: 'up'"},
       {"\"labels\": [\"a\", \"b\"]}", "\"labels\": [\"a\", \"b\"]", ""},
@@ -159,14 +165,14 @@ TEST(ModelSpecTest, RefusesFlowsWithPartsOfAClassifier) {
 
 TEST(ModelSpecTest, HostileFilesEndInWords) {
   std::string deep = "{\"tanh\": {}}";
-  for (int i = 0; i <= spec_limits::kNesting; ++i) {
+  for (int i = 0; i <= layer_limits::kNesting; ++i) {
     deep = absl::StrCat("{\"augment\": {\"layers\": [", deep, "]}}");
   }
   EXPECT_THAT(
       std::string(ParseModelSpec(Replaced(kClassifier, "{\"gelu\": {}}", deep)).status().message()),
       HasSubstr("nested deeper"));
   std::string many = "{\"gelu\": {}}";
-  for (int i = 0; i < spec_limits::kLayers; ++i) many += ", {\"relu\": {}}";
+  for (int i = 0; i < layer_limits::kLayers; ++i) many += ", {\"relu\": {}}";
   EXPECT_THAT(
       std::string(ParseModelSpec(Replaced(kClassifier, "{\"gelu\": {}}", many)).status().message()),
       HasSubstr("more layers"));
@@ -197,7 +203,7 @@ TEST(HypersolverSpecTest, ReadsAndChecks) {
       {"\"steps\": [1, 2]", "\"steps\": [0]", "steps: 0"},
       {"\"slope_1\"", "\"state\"", "twice"},
       {"\"slope_1\"", "\"slope_9\"", "inputs: 'slope_9'"},
-      {"\"slope_1\", ", "", "net[0]: wants rows of [9], found [7]"},
+      {"\"slope_1\", ", "", "net[0].linear: wants rows of [9], found [7]"},
       {"{\"in\": 4, \"out\": 2}", "{\"in\": 4, \"out\": 3}", "net: maps its inputs [9] to [3]"},
       {"\"slopes\": 4", "\"slopes\": 3", "net[1]"},
       {kDigest, "abc", "base_digest"},

@@ -12,7 +12,7 @@
 
 namespace hyperserve::testing {
 
-// A field in any floating-point type, so that truth can be had in a wider one.
+// A field in any floating-point type, so that the truth can be computed in a wider one.
 template <class Real>
 using RealField = std::function<void(Real s, std::span<const Real> z, std::span<Real> dz)>;
 

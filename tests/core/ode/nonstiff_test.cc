@@ -7,9 +7,14 @@
 #include <cmath>
 #include <vector>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/tableau.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/core/ode/nonstiff_problems.h"
 #include "tests/testing/row_matrix.h"
+#include "tests/testing/solve_rows.h"
 
 namespace hyperserve {
 namespace {
@@ -37,14 +42,12 @@ std::vector<Real> SolveByBoost(const NonstiffProblem<Real>& problem, Real tolera
 std::vector<double> SolveByUs(const NonstiffProblem<double>& problem, double tolerance) {
   const RowMatrixSpace space([&](int64_t, double s, std::span<const double> z,
                                  std::span<double> dz) { problem.field(s, z, dz); });
-  BatchSolver<RowMatrixSpace> solver(
-      &space,
+  const SolveResult<RowMatrix> result = testing::Solve(
+      space,
       {.tableau = kDopri5Tableau,
        .control = ErrorControl{.rtol = tolerance, .atol = tolerance, .max_steps = 100000},
        .s1 = problem.end},
       RowMatrix::Of({problem.start}));
-  EXPECT_TRUE(solver.Advance(100000));
-  const SolveResult<RowMatrix> result = solver.TakeResult();
   EXPECT_EQ(result.status[0], RowStatus::kConverged);
   return result.state.values;
 }

@@ -5,8 +5,14 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
+#include "tests/testing/solve_rows.h"
 
 namespace hyperserve {
 namespace {
@@ -19,11 +25,9 @@ using testing::RowMatrixSpace;
 double FixedError(const MethodChoice& method, int64_t steps, const RowField& field,
                   const std::vector<double>& start, const std::vector<double>& exact) {
   const RowMatrixSpace space(field);
-  BatchSolver<RowMatrixSpace> solver(
-      &space, {.tableau = TableauFor(method), .control = FixedSteps{.steps = steps}},
-      RowMatrix::Of({start}));
-  EXPECT_TRUE(solver.Advance(steps));
-  const SolveResult<RowMatrix> result = solver.TakeResult();
+  const SolveResult<RowMatrix> result =
+      testing::Solve(space, {.tableau = TableauFor(method), .control = FixedSteps{.steps = steps}},
+                     RowMatrix::Of({start}));
   EXPECT_EQ(result.status[0], RowStatus::kConverged);
   double sum = 0.0;
   for (size_t d = 0; d < exact.size(); ++d) {

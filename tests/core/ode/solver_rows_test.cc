@@ -4,25 +4,29 @@
 #include <cmath>
 #include <limits>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
+#include "tests/testing/solve_rows.h"
 
 namespace hyperserve {
 namespace {
 
 using testing::CorrectedRowMatrixSpace;
+using testing::Problem;
 using testing::RowField;
 using testing::RowMatrix;
 using testing::RowMatrixSpace;
 
-SolveResult<RowMatrix> Solve(const RowField& field, SolveOptions options, RowMatrix z0) {
-  const RowMatrixSpace space(field);
-  BatchSolver<RowMatrixSpace> solver(&space, std::move(options), std::move(z0));
-  EXPECT_TRUE(solver.Advance(1000000));
-  return solver.TakeResult();
+SolveResult<RowMatrix> Solve(const RowField& field, const Problem& problem, RowMatrix z0) {
+  return testing::Solve(RowMatrixSpace(field), problem, std::move(z0));
 }
 
-SolveOptions Controlled(const Tableau& tableau, int64_t max_steps = 10000) {
+Problem Controlled(const Tableau& tableau, int64_t max_steps = 10000) {
   return {.tableau = tableau,
           .control = ErrorControl{.rtol = 1e-6, .atol = 1e-6, .max_steps = max_steps}};
 }
@@ -40,13 +44,13 @@ void MixedField(int64_t row, double s, std::span<const double> z, std::span<doub
 }
 
 TEST(SolverRows, ARowAloneIsTheSameAmongHarderRows) {
-  std::vector<SolveOptions> all;
+  std::vector<Problem> all;
   for (const Tableau& tableau : Pairs()) all.push_back(Controlled(tableau, 300));
   for (const MethodName& name : kMethodNames) {
     all.push_back({.tableau = TableauFor({.method = name.method, .alpha = 0.75}),
                    .control = FixedSteps{.steps = 12}});
   }
-  for (SolveOptions options : all) {
+  for (Problem options : all) {
     options.save_at = {0.0, 0.2, 0.77, 1.0};
     RowMatrix z0{.dims = 2};
     for (int64_t row = 0; row < 64; ++row) {
@@ -126,7 +130,7 @@ TEST(SolverRows, NoiseUnderflows) {
     dz[0] = 1e12 * std::sin(1e17 * s + 1e9 * z[0]);
   };
   for (const Tableau& tableau : Pairs()) {
-    SolveOptions options = Controlled(tableau);
+    Problem options = Controlled(tableau);
     options.s0 = 1.0;
     options.s1 = 2.0;
     const auto result = Solve(noise, options, RowMatrix::Of({{1.0}}));
@@ -142,7 +146,7 @@ TEST(SolverRows, ToleranceThatNoStepReachesUnderflows) {
     dz[1] = -z[0];
   };
   for (const double tolerance : {1e-100, 1e-300}) {  // the latter: the norm overflows
-    SolveOptions options = Controlled(kDopri5Tableau);
+    Problem options = Controlled(kDopri5Tableau);
     options.control = ErrorControl{.rtol = tolerance, .atol = tolerance, .max_steps = 10000};
     const auto result = Solve(rotation, options, RowMatrix::Of({{1.0, 0.0}}));
     EXPECT_EQ(result.status[0], RowStatus::kStepUnderflow) << tolerance;
@@ -154,7 +158,7 @@ TEST(SolverRows, AFieldThatEndsLeavesTheLastFiniteState) {
     dz[0] = row == 1 && s > 0.5 ? std::nan("") : 1.0;
   };
   for (const Tableau& tableau : Pairs()) {
-    SolveOptions options = Controlled(tableau);
+    Problem options = Controlled(tableau);
     options.save_at = {0.25, 0.75};
     const auto result = Solve(field, options, RowMatrix::Of({{1.0}, {1.0}, {2.0}}));
     EXPECT_EQ(result.status[0], RowStatus::kConverged);
@@ -186,11 +190,9 @@ TEST(SolverRows, ARowKeepsItsOwnStartWhenOthersLeave) {
         dz[0] = row < 2 ? std::nan("") : z[0];
       },
       [](const CorrectedRowMatrixSpace::Inputs& in, std::span<double> g) { g[0] = in.z_first[0]; });
-  BatchSolver<CorrectedRowMatrixSpace> solver(
-      &space, {.tableau = kEulerTableau, .control = FixedSteps{.steps = 2, .hypersolved = true}},
+  const auto result = testing::Solve(
+      space, {.tableau = kEulerTableau, .control = FixedSteps{.steps = 2}, .hypersolved = true},
       RowMatrix::Of({{1.0}, {2.0}, {4.0}}));
-  EXPECT_TRUE(solver.Advance(2));
-  const auto result = solver.TakeResult();
   EXPECT_EQ(result.status[1], RowStatus::kNonFinite);
   // 4 (1 + 1/2) + 4/4 = 7; 7 (1 + 1/2) + 4/4.
   EXPECT_EQ(result.state.row(2)[0], 11.5);
@@ -201,7 +203,7 @@ TEST(SolverRows, FixedStepsKeepTheLastFiniteState) {
   const RowField square = [](int64_t, double, std::span<const double> z, std::span<double> dz) {
     dz[0] = z[0] * z[0];
   };
-  const SolveOptions options = {
+  const Problem options = {
       .tableau = kEulerTableau, .control = FixedSteps{.steps = 64}, .s1 = 8.0, .save_at = {7.0}};
   const auto result = Solve(square, options, RowMatrix::Of({{8.0}, {0.1}, {8.0}}));
   double z = 8.0, last = z;

@@ -4,13 +4,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
+#include "core/ode/step.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
+#include "tests/testing/solve_rows.h"
 
 namespace hyperserve {
 namespace {
 
 using testing::CorrectedRowMatrixSpace;
+using testing::Problem;
 using testing::RowField;
 using testing::RowMatrix;
 using testing::RowMatrixSpace;
@@ -20,16 +27,13 @@ const RowField kWave = [](int64_t, double s, std::span<const double> z, std::spa
 };
 double Truth(double s) { return std::exp(std::sin(s)); }
 
-SolveResult<RowMatrix> Solve(SolveOptions options) {
-  const RowMatrixSpace space(kWave);
-  BatchSolver<RowMatrixSpace> solver(&space, std::move(options), RowMatrix::Of({{1.0}}));
-  EXPECT_TRUE(solver.Advance(1000000));
-  return solver.TakeResult();
+SolveResult<RowMatrix> Solve(const Problem& problem) {
+  return testing::Solve(RowMatrixSpace(kWave), problem, RowMatrix::Of({{1.0}}));
 }
 
 // The largest error of the states saved at a quarter, a half and three quarters of every step.
 double WorstBetween(const Tableau& tableau, int64_t steps) {
-  SolveOptions options{.tableau = tableau, .control = FixedSteps{.steps = steps}};
+  Problem options{.tableau = tableau, .control = FixedSteps{.steps = steps}};
   for (int64_t k = 0; k < steps; ++k) {
     for (const double theta : {0.25, 0.5, 0.75}) {
       options.save_at.push_back((static_cast<double>(k) + theta) / static_cast<double>(steps));
@@ -57,7 +61,7 @@ TEST(SolverSave, StatesBetweenStepsHaveTheOrderOfMethodAndInterpolant) {
 }
 
 TEST(SolverSave, StatesOfAControlledSolveAreAsGoodAsItsTolerance) {
-  SolveOptions options{.tableau = kDopri5Tableau, .s1 = 10.0};
+  Problem options{.tableau = kDopri5Tableau, .s1 = 10.0};
   for (int k = 1; k < 100; ++k) options.save_at.push_back(0.1 * k);
   for (const Method method : {Method::kBosh3, Method::kTsit5, Method::kDopri5}) {
     options.tableau = TableauFor({.method = method});
@@ -72,7 +76,7 @@ TEST(SolverSave, StatesOfAControlledSolveAreAsGoodAsItsTolerance) {
 
 TEST(SolverSave, SavingChangesNeitherTheSolveNorItsStepsAndCountsItsSlopes) {
   struct Case {
-    SolveOptions options;
+    Problem options;
     int64_t more;  // evaluations for the depths below
   };
   const Case cases[] = {
@@ -83,7 +87,7 @@ TEST(SolverSave, SavingChangesNeitherTheSolveNorItsStepsAndCountsItsSlopes) {
       {{.tableau = TableauFor({.method = Method::kHeunEuler}), .control = ErrorControl{}}, 1}};
   for (const Case& c : cases) {
     const auto plain = Solve(c.options);
-    SolveOptions options = c.options;
+    Problem options = c.options;
     options.save_at = {0.1, 0.12, 0.4, 0.999999};
     const auto saving = Solve(options);
     EXPECT_EQ(saving.state.values, plain.state.values);
@@ -93,9 +97,9 @@ TEST(SolverSave, SavingChangesNeitherTheSolveNorItsStepsAndCountsItsSlopes) {
 }
 
 TEST(SolverSave, EndsOfStepsAreTheStatesThemselvesAndCostNothing) {
-  const SolveOptions options{.tableau = kRk4Tableau,
-                             .control = FixedSteps{.steps = 10},
-                             .save_at = {0.0, 0.1, 0.3, 0.7, 0.1 * 8, 1.0}};
+  const Problem options{.tableau = kRk4Tableau,
+                        .control = FixedSteps{.steps = 10},
+                        .save_at = {0.0, 0.1, 0.3, 0.7, 0.1 * 8, 1.0}};
   const auto result = Solve(options);
   EXPECT_EQ(result.counts[0].nfe, 40);
   EXPECT_EQ(result.saved[0].row(0)[0], 1.0);
@@ -130,12 +134,11 @@ TEST(SolverSave, CorrectedStepsInterpolateTheirOwnEnds) {
         g[0] = in.z[0] * (std::exp(-in.eps) - 1.0 + in.eps) / (in.eps * in.eps);
       });
   const auto worst = [&](int64_t steps) {
-    const SolveOptions options{.tableau = kEulerTableau,
-                               .control = FixedSteps{.steps = steps, .hypersolved = true},
-                               .save_at = {0.5 / static_cast<double>(steps), 0.3, 0.61803}};
-    BatchSolver<CorrectedRowMatrixSpace> solver(&space, options, RowMatrix::Of({{1.0}}));
-    EXPECT_TRUE(solver.Advance(steps));
-    const auto result = solver.TakeResult();
+    const Problem options{.tableau = kEulerTableau,
+                          .control = FixedSteps{.steps = steps},
+                          .hypersolved = true,
+                          .save_at = {0.5 / static_cast<double>(steps), 0.3, 0.61803}};
+    const auto result = testing::Solve(space, options, RowMatrix::Of({{1.0}}));
     EXPECT_NEAR(result.state.row(0)[0], std::exp(-1.0), 1e-14);
     EXPECT_EQ(result.counts[0].correction_evaluations, steps);
     double error = 0.0;

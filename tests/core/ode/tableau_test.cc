@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/ode/dense.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 namespace {

@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "core/plan/method.h"
 #include "core/plan/plan_number.h"
 #include "core/plan/row_status.h"
 

@@ -6,7 +6,14 @@
 #include <random>
 #include <thread>
 
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
 #include "server/batching/batcher.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
+#include "tests/server/batching/batcher_fixture.h"
 #include "tests/testing/fake_engine.h"
 
 namespace hyperserve {
@@ -51,13 +58,11 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
   for (int i = 0; i < kRequestsPerClient; ++i) {
     const int64_t rows = 1 + random() % 40;
     const uint64_t first_row = random() % 100000;
-    Work work;
-    work.spec = {
-        .model = model,
-        .correction = nullptr,
-        .plan = FixedPlan{.method = {Method::kEuler}, .steps = static_cast<int>(1 + random() % 5)},
-        .entry = Entry::kNoise};
-    work.segment = {.rows = rows, .data = {}, .seed = 1, .first_row = first_row};
+    const int64_t steps = random() % 8 == 0 ? 40 : 1 + random() % 5;
+    const Method method = random() % 3 == 0 ? Method::kRk4 : Method::kEuler;
+    Work work = FakeWork(model, rows, steps, first_row, method);
+    if (random() % 4 == 0) work.spec.tier = Tier::kDouble;
+    work.evaluations *= 0.5 + static_cast<double>(random() % 4) / 2;  // predictions are wrong
     work.bytes = rows;
     work.macs = rows;
     const bool hurried = random() % 5 == 0;
@@ -77,46 +82,51 @@ void RunClient(int client, const std::shared_ptr<const Model>& model, Batcher& b
   }
 }
 
-// With turns of no length every batch gives way after each of its steps.
-class BatcherStress : public testing::TestWithParam<std::chrono::milliseconds> {};
+// With turns of no length every evaluation is followed by a decision.
+class BatcherStress : public testing::TestWithParam<std::chrono::microseconds> {};
 INSTANTIATE_TEST_SUITE_P(Turns, BatcherStress,
-                         testing::Values(std::chrono::milliseconds(0),
-                                         std::chrono::milliseconds(50)));
+                         testing::Values(std::chrono::microseconds(0),
+                                         std::chrono::microseconds(500)));
 
 TEST_P(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
   Tally tally;
   const auto control = std::make_shared<FakeEngineControl>();
-  auto batcher = Batcher::Start(
-      {.batch_rows_max = 16,
-       .queue_delay_max = std::chrono::microseconds(300),
-       .queue_rows_max = 600,
-       .live_queues_max = 4,
-       .solvers = 4,
-       .advance_steps = 1,
-       .turn_max = GetParam()},
-      [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
-      &Clock::Real());
-  ASSERT_TRUE(batcher.ok()) << batcher.status();
-
+  // A run that breaks now and then: its pieces are tried again, each alone.
+  std::atomic<int> breaks{0};
+  control->break_run = [&](const std::vector<Segment>& sharing) {
+    return sharing.size() > 1 && ++breaks % 50 == 0 ? absl::InternalError("broken")
+                                                    : absl::OkStatus();
+  };
+  const auto runtime = MakeFakeRuntime(control);
+  const TestOptions options{.batch_rows_max = 16,
+                            .queue_delay_max = std::chrono::microseconds(300),
+                            .queue_rows_max = 600,
+                            .live_queues_max = 4,
+                            .live_runs_max = 10,
+                            .solvers = 4,
+                            .turn_max = GetParam(),
+                            .evaluation_macs_fixed = 4};
+  const auto batcher = std::make_unique<Batcher>(options.options(), runtime.get(), &Clock::Real());
   const auto model = FakeModel();
   std::vector<std::thread> clients;
   for (int i = 0; i < kClients; ++i) {
-    clients.emplace_back([&, i] { RunClient(i, model, **batcher, tally); });
+    clients.emplace_back([&, i] { RunClient(i, model, *batcher, tally); });
   }
   for (std::thread& client : clients) client.join();
-  EXPECT_TRUE((*batcher)->Drain(std::chrono::seconds(60)));
+  EXPECT_TRUE(batcher->Drain(std::chrono::seconds(60)));
 
   EXPECT_EQ(tally.answered, kClients * kRequestsPerClient);
   EXPECT_EQ(tally.wrong, 0);
   EXPECT_EQ(tally.other, 0);
   EXPECT_GT(tally.right, 0);
+  EXPECT_GT(breaks, 50);
   EXPECT_GT(tally.shed, 0);
   // A request that was answered for one expired piece leaves its others in the queue until a solver
   // looks at them.
-  Batcher::Depth depth = (*batcher)->depth();
+  QueueDepth depth = batcher->depth();
   for (int wait = 0; wait < 1000 && depth.rows > 0; ++wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    depth = (*batcher)->depth();
+    depth = batcher->depth();
   }
   EXPECT_EQ(depth.requests, 0);
   EXPECT_EQ(depth.rows, 0);
@@ -128,18 +138,11 @@ TEST_P(BatcherStress, DestructionUnderLoadAnswersEverything) {
   for (int round = 0; round < 20; ++round) {
     Tally tally;
     const auto control = std::make_shared<FakeEngineControl>();
-    const auto model = FakeModel();
+    const auto runtime = MakeFakeRuntime(control);
+    const TestOptions options{.batch_rows_max = 16, .solvers = 3, .turn_max = GetParam()};
     {
-      auto batcher = Batcher::Start(
-          {.batch_rows_max = 16,
-           .queue_delay_max = std::chrono::microseconds(100),
-           .solvers = 3,
-           .advance_steps = 1,
-           .turn_max = GetParam()},
-          [&]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control); },
-          &Clock::Real());
-      ASSERT_TRUE(batcher.ok()) << batcher.status();
-      RunClient(round, model, **batcher, tally);
+      Batcher batcher(options.options(), runtime.get(), &Clock::Real());
+      RunClient(round, FakeModel(), batcher, tally);
     }
     EXPECT_EQ(tally.answered, kRequestsPerClient);
     EXPECT_EQ(tally.wrong, 0);

@@ -5,6 +5,10 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/plan/row_status.h"
+
 namespace hyperserve {
 namespace {
 
@@ -48,28 +52,22 @@ TEST(RowsOf, SegmentOfNoiseMovesItsFirstRow) {
   EXPECT_EQ(part.first_row, 1004u);
 }
 
-TEST(RowsOf, ResultThenConcatenateGivesItBack) {
-  const BatchResult whole = SomeResult(7);
-  std::vector<BatchResult> parts;
-  parts.push_back(RowsOf(whole, 0, 2));
-  parts.push_back(RowsOf(whole, 2, 4));
-  parts.push_back(RowsOf(whole, 6, 1));
-  EXPECT_EQ(parts[1].nfe, (std::vector<int32_t>{2, 3, 4, 5}));
-  EXPECT_EQ(parts[1].state.shape, (Shape{4, 3}));
-  EXPECT_EQ(parts[1].state.as<float>()[0], 6.0f);
-  parts[2].bucket = 32;
-
-  const BatchResult again = Concatenate(std::move(parts));
-  EXPECT_EQ(again.status, whole.status);
-  EXPECT_EQ(again.nfe, whole.nfe);
-  EXPECT_EQ(again.correction_evaluations, whole.correction_evaluations);
-  EXPECT_EQ(again.macs, whole.macs);
-  EXPECT_EQ(again.state.shape, whole.state.shape);
-  EXPECT_EQ(again.state.bytes, whole.state.bytes);
-  EXPECT_EQ(again.outputs.bytes, whole.outputs.bytes);
-  EXPECT_TRUE(again.saved.bytes.empty());
-  EXPECT_TRUE(again.log_density.bytes.empty());
-  EXPECT_EQ(again.bucket, 32);
+TEST(Concatenate, PutsRowsInOrder) {
+  std::vector<BatchResult> parts = {SomeResult(2), SomeResult(4), SomeResult(1)};
+  parts[1].bucket = 32;
+  const BatchResult whole = Concatenate(std::move(parts));
+  EXPECT_EQ(whole.nfe, (std::vector<int32_t>{0, 1, 0, 1, 2, 3, 0}));
+  EXPECT_EQ(whole.correction_evaluations, (std::vector<int32_t>{10, 11, 10, 11, 12, 13, 10}));
+  EXPECT_EQ(whole.macs, (std::vector<int64_t>{100, 101, 100, 101, 102, 103, 100}));
+  EXPECT_EQ(whole.status[1], RowStatus::kNonFinite);
+  EXPECT_EQ(whole.status[6], RowStatus::kConverged);
+  EXPECT_EQ(whole.state.shape, (Shape{7, 3}));
+  EXPECT_EQ(whole.state.as<float>()[2 * 3], 0.0f);
+  EXPECT_EQ(whole.state.as<float>()[5 * 3], 9.0f);
+  EXPECT_EQ(whole.outputs.shape, (Shape{7, 2}));
+  EXPECT_TRUE(whole.saved.bytes.empty());
+  EXPECT_TRUE(whole.log_density.bytes.empty());
+  EXPECT_EQ(whole.bucket, 32);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/clock/clock.h"
+
 namespace hyperserve {
 namespace {
 
@@ -26,7 +28,7 @@ TEST(Patience, EndsAtTheDeadline) {
 TEST(Patience, EndsWhereItIsCancelled) {
   EXPECT_EQ(Left(Clock::TimePoint::max(), true), StatusCode::kCancelled);
   EXPECT_EQ(Left(kNow + milliseconds(100), true), StatusCode::kCancelled);
-  // The client's own clock may be a little ahead of ours: it was the deadline.
+  // The client's clock may be a little ahead of ours: the deadline was the reason.
   EXPECT_EQ(Left(kNow + milliseconds(5), true), StatusCode::kDeadlineExceeded);
 }
 

@@ -27,7 +27,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::string_view kStarted = "GET /livez HTTP/1.1\r\nX: ";
 
-// A client that does what no library would.
+// A client that sends raw bytes, as no library would.
 class RawClient {
  public:
   explicit RawClient(int port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -43,7 +43,7 @@ class RawClient {
     return send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // What arrives within `limit`, at most a few KiB; "" also at the end of the connection.
+  // The bytes that arrive within `limit`, at most a few KiB; "" at the end of the connection too.
   std::string Receive(milliseconds limit) {
     pollfd ready{.fd = socket_, .events = POLLIN, .revents = 0};
     if (poll(&ready, 1, static_cast<int>(limit.count())) <= 0) return "";

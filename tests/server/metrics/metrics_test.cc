@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "server/metrics/families.h"
+
 namespace hyperserve {
 namespace {
 

@@ -1,3 +1,5 @@
+#include "server/registry/check.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,9 @@
 #include <fstream>
 
 #include "absl/strings/str_replace.h"
-#include "server/registry/registry.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -107,7 +111,8 @@ TEST_F(CheckTest, LooksThroughHypersolvers) {
               ElementsAre(HasSubstr("leapfrog"),
                           HasSubstr("heun/ACTIVE: says generation 4, which is not there"), damaged,
                           small_probe, wrong_shape));
-  // ACTIVE must not name what the gate refused; what does not fit is named whatever the verdict.
+  // ACTIVE must not name a refused generation. Problems of a generation are named in spite of its
+  // verdict.
   ASSERT_TRUE(WriteVerdicts(heun, {{1, {.reason = "damaged"}},
                                    {5, {.reason = "small probe"}},
                                    {6, {.reason = "wrong shape"}}})

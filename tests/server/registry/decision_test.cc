@@ -4,7 +4,8 @@
 
 #include <limits>
 
-#include "server/registry/registry.h"
+#include "core/model/repository/verdicts.h"
+#include "server/registry/gate_decision.h"
 #include "server/registry/shelf.h"
 
 namespace hyperserve {

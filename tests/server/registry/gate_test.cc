@@ -7,8 +7,15 @@
 #include <cmath>
 #include <set>
 
+#include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "server/registry/candidate.h"
+#include "server/registry/gate_decision.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -31,10 +38,11 @@ class GateTest : public ::testing::Test {
     return *candidate;
   }
   EngineGate Gate(std::function<bool()> cancelled = [] { return false; }) {
-    return EngineGate(*MakeReadableEngine("cpu"), std::move(cancelled));
+    return EngineGate(runtime_.get(), std::move(cancelled));
   }
 
   const TemporaryFolder temporary_;
+  const std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
 };
 
 // One Euler or Heun step of z' = a z, in double: the truncated exponential.

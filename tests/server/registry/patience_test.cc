@@ -1,12 +1,21 @@
-// What nobody waits for any more, and what the daemon's end interrupts: nothing of it is served,
-// then or later.
+// Candidates whose caller gave up, or that the daemon's end interrupts, are never served.
+#include "server/clock/patience.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <filesystem>
 
+#include "core/model/net/norms.h"
+#include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "server/clock/clock.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "tests/server/registry/registry_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -22,7 +31,7 @@ absl::StatusOr<std::vector<GateMeasurement>> Passes() {
 
 class PatienceOfCallers : public RegistryFixture {
  protected:
-  // A registry whose gate lets everything pass, and does `meanwhile` before it does.
+  // A registry whose gate calls `meanwhile` and then lets every candidate pass.
   void OpenWhere(std::function<void()> meanwhile, RegistryOptions options = {}) {
     options.measure = [meanwhile = std::move(meanwhile)](const GateInput&) {
       meanwhile();
@@ -36,7 +45,7 @@ class PatienceOfCallers : public RegistryFixture {
                          std::move(done));
     };
   }
-  // Of generation `number` nothing is left but a verdict that says `words`, also after a restart.
+  // Expects that only a verdict with `words` is left of generation `number`, also after a restart.
   void ExpectWithdrawn(int64_t number, const std::string& words) {
     EXPECT_NE(Active(), number);
     EXPECT_THAT(ListGenerations(HeunFolder()), ::testing::Not(::testing::Contains(number)));
@@ -85,7 +94,7 @@ TEST_F(PatienceOfCallers, WhatExpiredWhileItWaitedIsNotEvenWritten) {
   EXPECT_EQ(Active(), 1);
 }
 
-// Cancelled at the first, second, ... look: each time either all happens or nothing.
+// Cancelled at the first, second, ... check: each time the swap happens completely or not at all.
 TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
   Open();
   int given_up = 0;
@@ -109,8 +118,8 @@ TEST_F(PatienceOfCallers, IsLookedAtBetweenTheStepsOfTheExamination) {
 
 TEST_F(PatienceOfCallers, ARollbackThatIsCancelledWhileItWarmsChangesNothing) {
   std::atomic<bool> interrupted = false;
-  Open({.warm = [&](const auto&, const auto& correction, const auto& is_interrupted) {
-    if (correction != nullptr && Active() == 2) {
+  Open({.warm = [&](const WarmUpSubject& subject, const auto& is_interrupted) {
+    if (subject.correction != nullptr && Active() == 2) {
       flag_ = true;
       interrupted = is_interrupted();
     }
@@ -175,12 +184,13 @@ TEST_F(PatienceOfCallers, WhatCameByFolderIsExaminedAtTheNextStart) {
 TEST_F(PatienceOfCallers, TheEndInterruptsLoading) {
   ASSERT_TRUE(fixture::WriteTinyRepository(repository()).ok());
   int loaded = 0;
-  const auto opened = Registry::Open(
-      {.repository = repository(), .poll_seconds = 0, .ending = [&] { return flag_.load(); }},
-      [&](const Registry::Event& event) {
-        loaded += event.kind == Kind::kModelLoaded;
-        flag_ = true;
-      });
+  const auto opened = Registry::Open({.repository = repository(),
+                                      .runtime = runtime_.get(),
+                                      .ending = [&] { return flag_.load(); }},
+                                     [&](const Registry::Event& event) {
+                                       loaded += event.kind == Kind::kModelLoaded;
+                                       flag_ = true;
+                                     });
   EXPECT_EQ(opened.status().code(), StatusCode::kUnavailable) << opened.status();
   EXPECT_EQ(loaded, 1);
 }

@@ -11,7 +11,15 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
+#include "core/io/tensor.h"
+#include "core/model/net/norms.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
+#include "core/model/repository/verdicts.h"
+#include "server/registry/registry.h"
 #include "tests/server/registry/registry_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -22,7 +30,7 @@ using Kind = Registry::Event::Kind;
 
 class PublishTest : public RegistryFixture {
  protected:
-  // Publishes what must be refused, and looks that nothing else changed.
+  // Publishes files that must be refused, and expects that nothing else changes.
   void ExpectRefused(GenerationFiles files, const std::string& reason,
                      const std::string& method = "heun") {
     const int64_t active = Active();
@@ -121,7 +129,7 @@ TEST_F(PublishTest, RefusesDamagedAndForeignFiles) {
   files["calibration.json"] = PrintCalibration({.base_digest = std::string(64, 'b')});
   ExpectRefused(files, "calibration.json");
 
-  EXPECT_EQ(ReadVerdicts(HeunFolder())->size(), 6u);  // what is no spec gets no number
+  EXPECT_EQ(ReadVerdicts(HeunFolder())->size(), 6u);  // files without a valid spec get no number
   EXPECT_EQ(ListGenerations(HeunFolder()), std::vector<int64_t>{1});
   EXPECT_EQ(Active(), 1);
 }
@@ -131,7 +139,7 @@ TEST_F(PublishTest, RefusesClaimsThatDoNotHold) {
   GenerationFiles files = Scaled(1.0);
   files["hypersolver.json"] = Edited("hypersolver.json", "noise_to_data", "forward");
   ExpectRefused(files, "direction");
-  // The opposite direction: what is exact one way is wrong the other way.
+  // A correction that is exact in one direction is wrong in the other.
   files["hypersolver.json"] = Edited("hypersolver.json", "noise_to_data", "data_to_noise");
   ExpectRefused(files, "does not beat the classical method");
   files["hypersolver.json"] = Edited("hypersolver.json", "\"steps\": [1, 2, 4]", "\"steps\": [8]");

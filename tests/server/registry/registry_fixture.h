@@ -11,7 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/device_runtime.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
+#include "core/plan/method.h"
+#include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
+#include "server/registry/served_model.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -26,11 +33,14 @@ class RegistryFixture : public ::testing::Test {
     return HypersolverFolder(repository() + "/tiny_flow", {.method = Method::kHeun});
   }
 
-  // Fails the test where the registry does not open.
+  // Fails the test if the registry does not open. The test sets only the options that it tests.
   void Open(RegistryOptions options = {}) {
     registry_.reset();
     options.repository = repository();
     options.poll_seconds = poll_seconds_;
+    options.gate_margin = 0.02;
+    options.runtime = runtime_.get();
+    if (options.publish_queue_limit == 0) options.publish_queue_limit = 8;
     auto opened = Registry::Open(std::move(options), [this](const Registry::Event& event) {
       const std::lock_guard<std::mutex> lock(mutex_);
       events_.push_back(event);
@@ -39,7 +49,7 @@ class RegistryFixture : public ::testing::Test {
     registry_ = *std::move(opened);
   }
 
-  // A correction of tiny_flow; scale as model_fixture.h says.
+  // A correction of tiny_flow; model_fixture.h explains `scale`.
   GenerationFiles Scaled(double scale) const {
     fixture::CorrectionOptions options = fixture::DefaultCorrection(flow_);
     options.scale = scale;
@@ -61,7 +71,7 @@ class RegistryFixture : public ::testing::Test {
         [&](auto done) { registry_->Rollback(model, method, generation, {}, std::move(done)); });
   }
 
-  // The state of tiny_flow's heun as everybody sees it; empty where there is none.
+  // The state of tiny_flow's heun correction as callers see it; empty: there is none.
   CorrectionState State() const {
     const auto pin = registry_->Pin("tiny_flow");
     const CorrectionState* state = (*pin)->Find({.method = Method::kHeun});
@@ -94,6 +104,7 @@ class RegistryFixture : public ::testing::Test {
   double poll_seconds_ = 0;
   mutable std::mutex mutex_;
   std::vector<Registry::Event> events_;  // guarded by mutex_
+  const std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
   std::unique_ptr<Registry> registry_;
 };
 

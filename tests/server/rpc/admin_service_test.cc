@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/device_runtime.h"
+#include "hyperserve/v1/admin.pb.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -29,8 +33,7 @@ class AdminServiceTest : public testing::Test {
     return request;
   }
 
-  TestServer server_{{.queue_delay_max = std::chrono::microseconds(100)},
-                     [] { return MakeReadableEngine("cpu"); }};
+  TestServer server_{BatcherOptionsWith(), MakeDeviceRuntime("cpu").value()};
   grpc::ClientContext context_;
 };
 

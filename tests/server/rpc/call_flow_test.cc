@@ -1,11 +1,13 @@
-// What happens to a call that is slow, shed, cancelled or too late: a fake engine that stops at a
-// gate, so that nothing here depends on time.
+// Calls that are slow, shed, cancelled or too late. A fake engine stops at a gate, so that no test
+// depends on time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "server/rpc/call.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/fake_engine.h"
 
@@ -25,7 +27,7 @@ v1::SampleRequest Asking(int64_t rows) {
 
 class CallFlowTest : public testing::Test {
  protected:
-  // Nothing of a finished stream stays behind.
+  // A finished stream leaves nothing behind.
   void ExpectStreamsGone() {
     const std::string gone = "hyperserve_requests_in_flight{call=\"SampleStream\"} 0\n";
     for (int i = 0; i < 1000; ++i) {
@@ -43,12 +45,9 @@ class CallFlowTest : public testing::Test {
   }
 
   std::shared_ptr<FakeEngineControl> control_ = std::make_shared<FakeEngineControl>();
-  TestServer server_{
-      {.batch_rows_max = 10,
-       .queue_delay_max = std::chrono::microseconds(100),
-       .queue_rows_max = 20},
-      [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return MakeFakeEngine(control_); },
-      {.request_rows_max = 1000, .retry_pushback = milliseconds(77)}};
+  TestServer server_{BatcherOptionsWith({.solvers = 1, .batch_rows_max = 10, .queue_rows_max = 20}),
+                     MakeFakeRuntime(control_),
+                     LimitsWith({.request_rows_max = 1000, .retry_pushback_ms = 77})};
   grpc::ClientContext context_;
 };
 

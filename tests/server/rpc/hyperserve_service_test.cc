@@ -7,8 +7,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -20,8 +27,7 @@ class HyperserveServiceTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     SetUpNumerics();
-    server_ = new TestServer({.queue_delay_max = std::chrono::microseconds(100)},
-                             [] { return MakeReadableEngine("cpu"); });
+    server_ = new TestServer(BatcherOptionsWith(), MakeDeviceRuntime("cpu").value());
     server_->Load();
   }
   static void TearDownTestSuite() {
@@ -76,8 +82,54 @@ TEST_F(HyperserveServiceTest, ClassifySaysWhatWasDone) {
   EXPECT_THAT(reply.info().correction_evaluations(), ElementsAre(2));
   EXPECT_THAT(reply.info().row_status(), ElementsAre(v1::ROW_STATUS_CONVERGED));
   EXPECT_EQ(reply.info().engine(), "readable");
+  EXPECT_FALSE(reply.has_logits() || reply.has_state() || reply.has_top_labels());
   EXPECT_EQ(reply.info().base_digest().size(), 64u);
   EXPECT_EQ(Trailer(context_, "hyperserve-request-id"), "me-1");
+}
+
+TEST_F(HyperserveServiceTest, ClassifyGivesWhatIsWanted) {
+  const auto tiny = fixture::TinyClassifier();
+  v1::ClassifyRequest request;
+  request.mutable_options()->set_model("tiny_classifier");
+  request.mutable_options()->mutable_plan()->set_text("euler:4");
+  Set(fixture::TinyInputs(tiny, 2), v1::DTYPE_U8, request.mutable_inputs());
+  request.mutable_want()->set_top_k(2);
+  request.mutable_want()->set_logits(true);
+  request.mutable_want()->set_state(true);
+  v1::ClassifyReply reply;
+  const grpc::Status status = calls().Classify(&context_, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(reply.top_labels().shape(), ElementsAre(2, 2));
+  EXPECT_EQ(reply.top_labels().dtype(), v1::DTYPE_I64);
+  EXPECT_THAT(reply.top_probabilities().shape(), ElementsAre(2, 2));
+  EXPECT_THAT(reply.logits().shape(), ElementsAre(2, 3));
+  EXPECT_THAT(reply.state().shape(), ElementsAre(2, 4));
+  EXPECT_EQ(reply.state().dtype(), v1::DTYPE_F32);
+  EXPECT_FALSE(reply.has_probabilities());
+  EXPECT_EQ(reply.labels_size(), 0);
+  const auto logits = Numbers<float>(reply.logits());
+  const auto best = std::max_element(logits.begin(), logits.begin() + 3) - logits.begin();
+  EXPECT_EQ(Numbers<int64_t>(reply.top_labels())[0], best);
+}
+
+TEST_F(HyperserveServiceTest, SolveStartsFromInputsAsWell) {
+  const auto tiny = fixture::TinyClassifier();
+  v1::SolveRequest request;
+  request.mutable_options()->set_model("tiny_classifier");
+  request.mutable_options()->mutable_plan()->set_text("dopri5:1e-9");
+  request.mutable_options()->set_max_steps(1);
+  Set(fixture::TinyInputs(tiny, 2), v1::DTYPE_U8, request.mutable_inputs());
+  v1::SolveReply reply;
+  grpc::Status status = calls().Solve(&context_, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(reply.state().shape(), ElementsAre(2, 4));
+  EXPECT_TRUE(std::isnan(Numbers<float>(reply.state())[0]));
+  EXPECT_FALSE(reply.has_saved());
+  request.set_partial_states(true);
+  grpc::ClientContext second;
+  status = calls().Solve(&second, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(std::isfinite(Numbers<float>(reply.state())[0]));
 }
 
 TEST_F(HyperserveServiceTest, SamplesAreTheFlowOfTheNoise) {

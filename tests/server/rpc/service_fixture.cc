@@ -2,9 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include "core/engine/device_runtime.h"
+#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
+#include "server/clock/clock.h"
+#include "server/registry/registry.h"
+
 namespace hyperserve {
 
-TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits) {
+TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
+                       CallLimits limits)
+    : runtime(std::move(device)),
+      batcher(std::make_unique<Batcher>(std::move(options), runtime.get(), &Clock::Real())) {
   environment.limits = limits;
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
@@ -14,13 +24,10 @@ TestServer::TestServer(BatcherOptions options, Batcher::EngineFactory engines, C
                        .devices = {{"cpu", "a processor", 1024}},
                        .engines = {"readable"},
                        .limits = {{"steps_max", "10", "steps", "a reason"}}};
-  auto started = Batcher::Start(std::move(options), std::move(engines), &Clock::Real());
-  EXPECT_TRUE(started.ok()) << started.status();
-  batcher = *std::move(started);
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
-  builder.RegisterService(&calls_service_);
-  builder.RegisterService(&admin_service_);
+  builder.RegisterService(calls_service_.get());
+  builder.RegisterService(admin_service_.get());
   server_ = builder.BuildAndStart();
   calls = v1::Hyperserve::NewStub(server_->InProcessChannel({}));
   admin = v1::Admin::NewStub(server_->InProcessChannel({}));
@@ -34,7 +41,10 @@ TestServer::~TestServer() {
 
 void TestServer::Load() {
   EXPECT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
-  auto registry = Registry::Open({.repository = folder.path(), .poll_seconds = 0},
+  auto registry = Registry::Open({.repository = folder.path(),
+                                  .gate_margin = 0.02,
+                                  .runtime = runtime.get(),
+                                  .publish_queue_limit = 8},
                                  [](const Registry::Event&) {});
   ASSERT_TRUE(registry.ok()) << registry.status();
   environment.set_registry(*std::move(registry));

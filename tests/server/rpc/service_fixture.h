@@ -5,17 +5,25 @@
 
 #include <memory>
 
+#include "core/engine/device_runtime.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
+#include "server/batching/batcher.h"
+#include "server/batching/batcher_options.h"
+#include "server/calls/limits.h"
+#include "server/metrics/metrics.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
+#include "tests/server/calls/served_fixture.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
 
 class TestServer {
  public:
-  TestServer(BatcherOptions options, Batcher::EngineFactory engines, CallLimits limits = {});
+  TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
+             CallLimits limits = LimitsWith());
   ~TestServer();
 
   // Calls before this are UNAVAILABLE.
@@ -24,13 +32,14 @@ class TestServer {
   TemporaryFolder folder;
   Metrics metrics;
   Environment environment;
-  std::unique_ptr<Batcher> batcher;
+  const std::unique_ptr<DeviceRuntime> runtime;
+  const std::unique_ptr<Batcher> batcher;
   std::unique_ptr<v1::Hyperserve::Stub> calls;
   std::unique_ptr<v1::Admin::Stub> admin;
 
  private:
-  HyperserveService calls_service_{&environment};
-  AdminService admin_service_{&environment};
+  const std::unique_ptr<grpc::Service> calls_service_ = MakeHyperserveService(&environment);
+  const std::unique_ptr<grpc::Service> admin_service_ = MakeAdminService(&environment);
   std::unique_ptr<grpc::Server> server_;
 };
 

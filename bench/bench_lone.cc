@@ -1,0 +1,158 @@
+// What a lone request takes beside its solve: one row under each model's default plan, called over
+// gRPC one after the other on an idle daemon, against the bare engine's solve of the same row plus
+// an empty call (a health check). Medians of one run, the three measured in turns.
+//
+//   bench_lone [MODELS] [CALLS]      the shipped models, 2000
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+#include "client/deadline.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "tests/e2e/daemon.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int kTurns = 20;
+constexpr int kWarmUpCalls = 50;
+
+struct Lone {
+  v1::GetModelReply model;
+  std::function<absl::Status()> call;   // over gRPC
+  std::function<absl::Status()> solve;  // in this process
+};
+
+Deadline Soon() { return Deadline::In(std::chrono::seconds(30)); }
+
+HostTensor OneImage(const Shape& input) {
+  Shape shape = input;
+  shape.insert(shape.begin(), 1);
+  HostTensor image = HostTensor::Zeros(Dtype::kU8, shape);
+  for (size_t i = 0; i < image.bytes.size(); ++i) image.bytes[i] = std::byte(i * 37 % 256);
+  return image;
+}
+
+absl::Status ClassifyOne(Client& client, const std::string& model, const HostTensor& image) {
+  v1::ClassifyRequest request;
+  request.mutable_options()->set_model(model);
+  request.mutable_inputs()->set_dtype(v1::DTYPE_U8);
+  request.mutable_inputs()->mutable_shape()->Assign(image.shape.begin(), image.shape.end());
+  request.mutable_inputs()->set_data(image.bytes.data(), image.bytes.size());
+  return client.Classify(std::move(request), Soon()).status();
+}
+
+absl::Status SampleOne(Client& client, const std::string& model) {
+  v1::SampleRequest request;
+  request.mutable_options()->set_model(model);
+  request.set_rows(1);
+  return client.Sample(std::move(request), Soon()).status();
+}
+
+absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, Client& client,
+                            DeviceRuntime& runtime) {
+  Lone lone;
+  HS_ASSIGN_OR_RETURN(lone.model, client.GetModel(name, Soon()));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(absl::StrCat(models, "/", name)));
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(lone.model.model().default_plan()));
+  if (plan.hypersolved()) return absl::UnimplementedError("a default plan with a correction");
+  StepPlan step_plan;
+  if (plan.fixed() != nullptr) step_plan = *plan.fixed();
+  if (plan.adaptive() != nullptr) step_plan = *plan.adaptive();
+  if (model->spec().kind == ModelKind::kClassifier) {
+    const HostTensor image = OneImage(model->spec().input.shape);
+    lone.call = [&client, name, image] { return ClassifyOne(client, name, image); };
+    lone.solve = [&runtime, model, step_plan, image] {
+      const BatchSpec spec{.model = model, .want_state = false, .want_outputs = true};
+      return SolveAlone(runtime, spec, step_plan,
+                        {.rows = 1, .data = {image.dtype, image.shape, image.bytes}})
+          .status();
+    };
+    return lone;
+  }
+  lone.call = [&client, name] { return SampleOne(client, name); };
+  lone.solve = [&runtime, model, step_plan] {
+    const BatchSpec spec{
+        .model = model, .entry = Entry::kNoise, .direction = Direction::kNoiseToData};
+    return SolveAlone(runtime, spec, step_plan, {.rows = 1}).status();
+  };
+  return lone;
+}
+
+absl::Status Time(const std::function<absl::Status()>& act, int times,
+                  std::vector<double>& seconds) {
+  for (int i = 0; i < times; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    HS_RETURN_IF_ERROR(act());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return absl::OkStatus();
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+absl::Status Measure(const Lone& lone, Client& client, int calls) {
+  const auto empty = [&] { return client.CheckHealth("", Soon()).status(); };
+  std::vector<double> called, solved, idle;
+  HS_RETURN_IF_ERROR(Time(lone.call, kWarmUpCalls, called));
+  HS_RETURN_IF_ERROR(Time(lone.solve, kWarmUpCalls, solved));
+  HS_RETURN_IF_ERROR(Time(empty, kWarmUpCalls, idle));
+  called.clear(), solved.clear(), idle.clear();
+  for (int turn = 0; turn < kTurns; ++turn) {
+    HS_RETURN_IF_ERROR(Time(lone.call, calls / kTurns, called));
+    HS_RETURN_IF_ERROR(Time(lone.solve, calls / kTurns, solved));
+    HS_RETURN_IF_ERROR(Time(empty, calls / kTurns, idle));
+  }
+  const double call = Median(called), solve = Median(solved), nothing = Median(idle);
+  std::printf("%-10s %-14s %10.3f %10.3f %10.3f %8.3f\n", lone.model.model().name().c_str(),
+              lone.model.model().default_plan().c_str(), 1e3 * call, 1e3 * solve, 1e3 * nothing,
+              call / (solve + nothing));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureAll(const std::string& models, int calls) {
+  HS_ASSIGN_OR_RETURN(const auto daemon,
+                      Daemon::Start(models, {"--read_only", "--device=cpu", "--log_level=warn"}));
+  HS_ASSIGN_OR_RETURN(const auto runtime, MakeDeviceRuntime("cpu"));
+  Client client(daemon->client_options());
+  HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(Soon()));
+  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s\n", calls, "model",
+              "plan", "call", "engine", "empty", "ratio");
+  for (const v1::ModelSummary& summary : list.models()) {
+    HS_ASSIGN_OR_RETURN(const Lone lone, LoneOf(models, summary.name(), client, *runtime));
+    HS_RETURN_IF_ERROR(Measure(lone, client, calls));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hyperserve
+
+int main(int argc, char** argv) {
+  hyperserve::SetUpNumerics();
+  int calls = 2000;
+  if (argc > 2 && !absl::SimpleAtoi(argv[2], &calls)) return 2;
+  const absl::Status status = hyperserve::MeasureAll(argc > 1 ? argv[1] : "models", calls);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "bench_lone: %s\n", std::string(status.message()).c_str());
+  return 1;
+}

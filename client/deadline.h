@@ -1,0 +1,18 @@
+// The deadline of a call.
+#pragma once
+
+#include <chrono>
+
+namespace hyperserve {
+
+// The time at which a call must have ended, retries and waiting included. Every call has one.
+struct Deadline {
+  std::chrono::system_clock::time_point at;
+
+  static Deadline In(std::chrono::nanoseconds time) {
+    return {std::chrono::system_clock::now() +
+            std::chrono::duration_cast<std::chrono::system_clock::duration>(time)};
+  }
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,114 @@
+#include "client/frame/session.h"
+
+#include <algorithm>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "client/deadline.h"
+#include "client/frame/failure.h"
+#include "client/frame/flags.h"
+#include "client/retry.h"
+#include "core/base/status.h"
+#include "hyperserve/v1/hyperserve.pb.h"
+
+namespace hyperserve {
+namespace {
+
+// Below the client's own limit, to leave room for the other fields of the reply.
+constexpr int64_t kReplyBytesMax = 48 << 20;
+
+}  // namespace
+
+absl::StatusOr<OutputFormat> FormatFromFlags() {
+  const std::string format = absl::GetFlag(FLAGS_format);
+  if (format == "table") return OutputFormat::kTable;
+  if (format == "json") return OutputFormat::kJson;
+  return UsageError(absl::StrCat("--format=", format, ": there are table and json"));
+}
+
+absl::Status CheckNoInput() {
+  if (const int64_t limit = absl::GetFlag(FLAGS_limit); limit != 0) {
+    return UsageError(absl::StrCat("--limit=", limit, " cuts INPUT, and none is given: --rows=",
+                                   limit, " draws so many samples"));
+  }
+  if (const std::string tensor = absl::GetFlag(FLAGS_tensor); !tensor.empty()) {
+    return UsageError(
+        absl::StrCat("--tensor=", tensor, " names a part of INPUT, and none is given"));
+  }
+  return absl::OkStatus();
+}
+
+ClientOptions ClientOptionsFromFlags() {
+  return {.address = absl::GetFlag(FLAGS_address),
+          .admin_address = absl::GetFlag(FLAGS_admin_address),
+          .retry = {.attempts_max_full = kUntilTheDeadline}};
+}
+
+Deadline DeadlineFromFlags() {
+  return Deadline::In(absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_timeout)));
+}
+
+absl::StatusOr<v1::GetModelReply> ChooseModel(Client& client) {
+  std::string name = absl::GetFlag(FLAGS_model);
+  if (name.empty()) {
+    HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(DeadlineFromFlags()));
+    if (list.models_size() != 1) {
+      const auto append = [](std::string* out, const v1::ModelSummary& model) {
+        out->append(model.name());
+      };
+      return UsageError(absl::StrCat("--model is needed: the daemon serves ",
+                                     absl::StrJoin(list.models(), ", ", append)));
+    }
+    name = list.models(0).name();
+  }
+  return client.GetModel(name, DeadlineFromFlags());
+}
+
+Shape InputShape(const v1::GetModelReply& model) {
+  const auto& shape = model.model().input_shape();
+  return {shape.begin(), shape.end()};
+}
+
+Shape StateShape(const v1::GetModelReply& model) {
+  return {model.state_shape().begin(), model.state_shape().end()};
+}
+
+bool IsFlow(const v1::GetModelReply& model) { return model.model().kind() == "flow"; }
+
+std::vector<std::string> CoordinateNames(int64_t dimensions) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < dimensions; ++i) names.push_back(absl::StrCat("x", i));
+  return names;
+}
+
+absl::StatusOr<Plan> PlanFromText(std::string_view flag, std::string_view text) {
+  absl::StatusOr<Plan> plan = ParsePlan(text);
+  if (plan.ok()) return plan;
+  return UsageError(absl::StrCat("--", Absl(flag), ": ", plan.status().message()));
+}
+
+v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                       int64_t reply_bytes) {
+  v1::SolveOptions options;
+  options.set_model(model.model().name());
+  options.mutable_plan()->set_text(PrintPlan(plan));
+  options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
+  options.set_generation(absl::GetFlag(FLAGS_generation));
+  options.set_request_id(absl::GetFlag(FLAGS_request_id));
+  if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);
+  return options;
+}
+
+int64_t RowsPerRequest(int64_t row_bytes) {
+  return std::clamp<int64_t>(kReplyBytesMax / 2 / std::max<int64_t>(row_bytes, 1), 1,
+                             absl::GetFlag(FLAGS_batch));
+}
+
+std::string RequestIdOfSlice(int64_t slice, int64_t slices) {
+  const std::string id = absl::GetFlag(FLAGS_request_id);
+  return id.empty() || slices == 1 ? id : absl::StrCat(id, ":", slice);
+}
+
+}  // namespace hyperserve

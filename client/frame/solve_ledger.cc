@@ -1,0 +1,137 @@
+#include "client/frame/solve_ledger.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/frame/percentile.h"
+#include "client/frame/table.h"
+
+namespace hyperserve {
+namespace {
+
+// Appends a list of the wire for `rows` rows. A list of one value stands for all rows, an empty
+// list for `not_said`.
+template <class List, class T>
+void AppendRows(const List& list, int64_t rows, T not_said, std::vector<T>& to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    if (list.size() == rows) {
+      to.push_back(static_cast<T>(list[static_cast<int>(row)]));
+    } else {
+      to.push_back(list.size() == 1 ? static_cast<T>(list[0]) : not_said);
+    }
+  }
+}
+
+double Mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+std::string RowStatusText(v1::RowStatus status) {
+  const std::string name = v1::RowStatus_Name(status);
+  return absl::AsciiStrToLower(name.substr(std::string("ROW_STATUS_").size()));
+}
+
+// Writes counts as JSON integers; one number where all are equal.
+void WriteCounts(JsonWriter& json, std::string_view name, const std::vector<double>& values) {
+  json.Key(name);
+  const auto write = [&json](double value) {
+    if (std::isnan(value)) {
+      json.Value(value);
+    } else {
+      json.Value(static_cast<int64_t>(value));
+    }
+  };
+  const auto as_first = [&values](double value) {
+    return value == values[0] || (std::isnan(value) && std::isnan(values[0]));
+  };
+  if (!values.empty() && std::ranges::all_of(values, as_first)) {
+    write(values[0]);
+    return;
+  }
+  json.BeginArray();
+  std::ranges::for_each(values, write);
+  json.EndArray();
+}
+
+}  // namespace
+
+void SolveLedger::Add(const v1::SolveInfo& info, int64_t rows) {
+  constexpr double kNotSaid = std::numeric_limits<double>::quiet_NaN();
+  model_ = info.model();
+  plan_ = info.plan();
+  tier_ = info.tier();
+  base_digest_ = info.base_digest();
+  engine_ = info.engine();
+  device_ = info.device();
+  request_ids_.push_back(info.request_id());
+  generations_.insert(info.generation());
+  buckets_.insert(info.bucket());
+  AppendRows(info.nfe(), rows, kNotSaid, nfe_);
+  AppendRows(info.correction_evaluations(), rows, kNotSaid, correction_evaluations_);
+  AppendRows(info.macs(), rows, kNotSaid, macs_);
+  AppendRows(info.row_status(), rows, v1::ROW_STATUS_UNSPECIFIED, status_);
+  queue_seconds_ += info.queue_seconds();
+  solve_seconds_ += info.solve_seconds();
+  // solve_seconds is the time of the whole batch, which may hold rows of other requests.
+  const int64_t solved = std::max(rows, info.bucket());
+  if (solved > 0) seconds_per_row_.push_back(info.solve_seconds() / static_cast<double>(solved));
+}
+
+int64_t SolveLedger::failed_rows() const {
+  return std::ranges::count_if(
+      status_, [](v1::RowStatus status) { return status != v1::ROW_STATUS_CONVERGED; });
+}
+
+std::string SolveLedger::status_name(int64_t row) const { return RowStatusText(status_[row]); }
+double SolveLedger::nfe_mean() const { return Mean(nfe_); }
+double SolveLedger::correction_evaluations_mean() const { return Mean(correction_evaluations_); }
+double SolveLedger::macs_mean() const { return Mean(macs_); }
+double SolveLedger::solve_seconds_per_row_p50() const { return Percentile(seconds_per_row_, 0.5); }
+
+void SolveLedger::WriteFields(JsonWriter& json) const {
+  json.Field("model", model_).Field("plan", plan_).Field("tier", tier_);
+  if (generations_.size() == 1) {
+    json.Field("generation", *generations_.begin());
+  } else {
+    json.Field("generation", generations_);
+  }
+  json.Field("base_digest", base_digest_).Field("engine", engine_).Field("device", device_);
+  json.Field("buckets", buckets_).Field("request_ids", request_ids_).Field("rows", rows());
+  WriteCounts(json, "nfe", nfe_);
+  WriteCounts(json, "correction_evaluations", correction_evaluations_);
+  WriteCounts(json, "macs", macs_);
+  json.Field("rows_failed", failed_rows()).Key("row_status");
+  if (!status_.empty() && std::ranges::count(status_, status_[0]) == std::ssize(status_)) {
+    json.Value(RowStatusText(status_[0]));
+  } else {
+    json.BeginArray();
+    for (const v1::RowStatus status : status_) json.Value(RowStatusText(status));
+    json.EndArray();
+  }
+  json.Field("queue_seconds", queue_seconds_).Field("solve_seconds", solve_seconds_);
+}
+
+std::string SolveLedger::Summary() const {
+  std::string text = absl::StrFormat(
+      "%s of %s, plan %s, generation %s, a row: %.4g NFE, %.4g corrections, %.4g MACs",
+      Counted(rows(), "row"), model_, plan_, absl::StrJoin(generations_, "+"), nfe_mean(),
+      correction_evaluations_mean(), macs_mean());
+  std::map<std::string, int64_t> failures;
+  for (const v1::RowStatus status : status_) {
+    if (status != v1::ROW_STATUS_CONVERGED) ++failures[RowStatusText(status)];
+  }
+  for (const auto& [name, count] : failures) {
+    absl::StrAppend(&text, "; ", Counted(count, "row"), " failed: ", name);
+  }
+  return text;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,61 @@
+// A BatchSpec holds everything that rows must have in common to share a batch, where each
+// evaluation of f takes all rows at once. Values that each row has for itself (steps, tolerances,
+// data, seed) stand in Segment (engine.h). Plain data; the model and the correction are shared and
+// immutable. CheckSpec (choose_engine.h) says which specs are valid.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+
+namespace hyperserve {
+
+// The kind of a row's data.
+enum class Entry {
+  kInput,  // the model's input, before preprocessing: U8 (divided by 255) or F32 (F64 where the
+           // tier is double)
+  kState,  // z(s0) itself: F32 or F64
+  kNoise,  // standard normal, Philox of (seed, first_row + i, dimension): no data
+};
+
+// How the log-density of a flow is computed.
+enum class LogDensity {
+  kNone,
+  // d(log p)/ds = -tr(df/dz) (Chen et al. 2018, "Neural Ordinary Differential Equations"), with the
+  // exact trace by forward-mode tangents. Solved beside the state by the plan's method and under
+  // its error control. Classical plans only.
+  kDivergence,
+  // log|det| of the Jacobian of each discrete step, by tangents. This is the exact log-density of
+  // the discrete map. Fixed plans only, classical or hypersolved. Computed in double in every tier.
+  kStepMap,
+};
+
+struct BatchSpec {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> correction;  // null: classical
+  MethodChoice method;
+  Stepping stepping = Stepping::kFixed;
+  Tier tier = Tier::kExact;
+  Entry entry = Entry::kInput;
+  Dtype dtype = Dtype::kF32;  // of the rows' data; ignored for kNoise
+  // Of this solve. A flow solved against its field runs -f(s0 + s1 - s, z).
+  Direction direction = Direction::kForward;
+  std::optional<std::array<double, 2>> span;  // [s0, s1] on the solver's clock; absent: the model's
+  std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
+  bool want_state = true;       // z(s1)
+  bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
+  LogDensity log_density = LogDensity::kNone;  // flows only
+
+  // Equal specs may share a batch. Models and corrections are compared by address.
+  bool operator==(const BatchSpec&) const = default;
+};
+
+}  // namespace hyperserve

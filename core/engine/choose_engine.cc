@@ -1,0 +1,115 @@
+#include "core/engine/choose_engine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/solve_options.h"
+#include "core/ode/tableau.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+
+namespace hyperserve {
+namespace {
+
+bool IsFlow(const BatchSpec& spec) { return spec.model->spec().kind == ModelKind::kFlow; }
+
+absl::Status CheckCorrection(const BatchSpec& spec) {
+  if (spec.correction == nullptr) return absl::OkStatus();
+  if (spec.correction->spec().base_digest != spec.model->base_digest()) {
+    return absl::InvalidArgumentError("the correction was made for another model");
+  }
+  const std::vector<CorrectionInput>& inputs = spec.correction->spec().inputs;
+  const bool wants_slope_2 = std::count(inputs.begin(), inputs.end(), CorrectionInput::kSlope2) > 0;
+  if (wants_slope_2 && TableauFor(spec.method).solution_stages() < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("the correction wants slope_2, which ",
+                                                   PrintMethod(spec.method), " does not have"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLogDensity(const BatchSpec& spec) {
+  if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
+  if (!IsFlow(spec)) return absl::InvalidArgumentError("only flows have a log-density");
+  if (spec.log_density == LogDensity::kStepMap && spec.stepping != Stepping::kFixed) {
+    return absl::InvalidArgumentError("the log-density of the step map wants a fixed plan");
+  }
+  if (spec.log_density == LogDensity::kDivergence && spec.correction != nullptr) {
+    return absl::InvalidArgumentError(
+        "the divergence of the field is not that of a hypersolved step");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEntry(const BatchSpec& spec) {
+  if (spec.entry == Entry::kNoise) {
+    if (IsFlow(spec)) return absl::OkStatus();
+    return absl::InvalidArgumentError("a classifier does not start from noise");
+  }
+  const bool taken =
+      spec.dtype == Dtype::kF32 || (spec.dtype == Dtype::kU8 && spec.entry == Entry::kInput) ||
+      (spec.dtype == Dtype::kF64 && (spec.entry == Entry::kState || spec.tier == Tier::kDouble));
+  if (taken) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("rows of ", Absl(DtypeName(spec.dtype)),
+                   " are not taken here: wanted F32, U8 for a model's input, F64 for states and in "
+                   "tier double"));
+}
+
+}  // namespace
+
+SolveOptions OptionsOf(const BatchSpec& spec) {
+  const std::array<double, 2> span = spec.span.value_or(spec.model->spec().span);
+  return {.tableau = TableauFor(spec.method),
+          .stepping = spec.stepping,
+          .hypersolved = spec.correction != nullptr,
+          .s0 = span[0],
+          .s1 = span[1],
+          .save_at = spec.save_at};
+}
+
+absl::Status CheckSpec(const BatchSpec& spec) {
+  if (spec.model == nullptr) return absl::InvalidArgumentError("a batch without a model");
+  if (!IsFlow(spec) && spec.direction != Direction::kForward) {
+    return absl::InvalidArgumentError("a classifier is solved forward only");
+  }
+  if (spec.want_outputs && IsFlow(spec)) {
+    return absl::InvalidArgumentError("a flow has no outputs beside its state");
+  }
+  HS_RETURN_IF_ERROR(CheckEntry(spec));
+  HS_RETURN_IF_ERROR(CheckCorrection(spec));
+  HS_RETURN_IF_ERROR(CheckLogDensity(spec));
+  return ValidateSolve(OptionsOf(spec));
+}
+
+absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows) {
+  if (spec.tier == Tier::kFast) {
+    return absl::UnimplementedError("tier fast is not built yet; exact and double are");
+  }
+  if (spec.log_density != LogDensity::kNone && spec.model->state_elements() > kTangentsMax) {
+    return absl::UnimplementedError(absl::StrCat("an exact log-density in ",
+                                                 spec.model->state_elements(),
+                                                 " dimensions; the limit is ", kTangentsMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EngineChoice> ChooseEngine(const BatchSpec& spec, int64_t rows,
+                                          std::span<const EngineKind> device) {
+  HS_RETURN_IF_ERROR(CheckSpec(spec));
+  std::string against;
+  for (const EngineKind& kind : device) {
+    const absl::Status supported = kind.supports(spec, rows);
+    if (supported.ok()) {
+      return EngineChoice{.engine = std::string(kind.name),
+                          .why = against.empty() ? "the first choice of this device" : against};
+    }
+    absl::StrAppend(&against, against.empty() ? "" : "; ", "not ", Absl(kind.name), ": ",
+                    supported.message());
+  }
+  return absl::UnimplementedError(against.empty() ? "this device has no engine" : against);
+}
+
+}  // namespace hyperserve

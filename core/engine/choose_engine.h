@@ -1,0 +1,54 @@
+// The choice of the engine that runs a spec: a pure function of the spec, the number of rows and
+// the engines of the device. Any thread may call it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
+#include "core/ode/solve_options.h"
+
+namespace hyperserve {
+
+// One entry in a device's list of engines.
+struct EngineKind {
+  std::string_view name;  // "readable"
+  // OK, or kUnimplemented with the reason why this engine cannot run so many rows of the spec.
+  // Precondition: CheckSpec(spec).ok().
+  absl::Status (*supports)(const BatchSpec& spec, int64_t rows);
+};
+
+struct EngineChoice {
+  std::string engine;
+  std::string why;  // in words: the reason against each engine that is preferred to this one
+  bool operator==(const EngineChoice&) const = default;
+};
+
+// The engines of a device in the order of preference.
+using EngineKinds = std::vector<EngineKind>;
+
+// The largest number of state elements with an exact log-density. A step map or a divergence takes
+// one tangent for each element.
+inline constexpr int64_t kTangentsMax = 64;
+
+// The part of the spec that the solver needs. Precondition: spec.model is set.
+SolveOptions OptionsOf(const BatchSpec& spec);
+
+// kInvalidArgument where no engine could run the spec: no model, a classifier that is solved
+// against its direction or from noise, outputs of a flow, a dtype that the entry does not take, a
+// correction of another model or with an input that the method lacks, a log-density that the plan
+// does not have, a bad span or save_at (ValidateSolve).
+absl::Status CheckSpec(const BatchSpec& spec);
+
+// kUnimplemented for tier fast, and for a log-density of more than kTangentsMax state elements.
+absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows);
+
+// The first engine in `device` that supports the spec. kInvalidArgument as CheckSpec;
+// kUnimplemented with the reason of each engine where none supports it.
+absl::StatusOr<EngineChoice> ChooseEngine(const BatchSpec& spec, int64_t rows,
+                                          std::span<const EngineKind> device);
+
+}  // namespace hyperserve

@@ -1,0 +1,147 @@
+#include "core/engine/device_runtime.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device.h"
+#include "core/engine/readable/readable_run.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kEvaluationsAtOnce = 64;  // of one Advance
+
+absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
+                                                      const std::function<bool()>& cancelled) {
+  for (bool done = false; !done;) {
+    HS_ASSIGN_OR_RETURN(done, run.Advance(kEvaluationsAtOnce, cancelled));
+  }
+  return run.TakeFinished();
+}
+
+// The step limit of a control. A plan has none, so it comes from the segment.
+int64_t MaxStepsOf(const StepControl& control) {
+  const auto* error = std::get_if<ErrorControl>(&control);
+  return error == nullptr ? kMaxStepsDefault : error->max_steps;
+}
+
+// The free streams of one device. LibTorch keeps freed memory for each stream, so a stream that is
+// given back is reused before another is taken from LibTorch's pool. Thread-safe; must outlive its
+// leases.
+class Streams {
+ public:
+  explicit Streams(at::Device device) : device_(device) {}
+
+  StreamLease Lease() {
+    return {new c10::Stream(Take()), [this](const c10::Stream* stream) {
+              const std::lock_guard lock(mutex_);
+              free_.push_back(*stream);
+              delete stream;
+            }};
+  }
+
+ private:
+  c10::Stream Take() {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      const c10::Stream stream = free_.back();
+      free_.pop_back();
+      return stream;
+    }
+    return device_.is_cuda()
+               ? c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_)
+               : c10::Stream(c10::Stream::DEFAULT, device_);
+  }
+
+  const at::Device device_;
+  std::mutex mutex_;
+  std::vector<c10::Stream> free_;  // guarded by mutex_
+};
+
+class TorchRuntime final : public DeviceRuntime {
+ public:
+  explicit TorchRuntime(at::Device device) : device_name_(device.str()), streams_(device) {}
+
+  std::string_view device() const override { return device_name_; }
+  EngineKinds engines() const override { return {{"readable", ReadableSupports}}; }
+
+  absl::StatusOr<StartedRun> StartRun(const BatchSpec& spec, int64_t rows) override {
+    HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines()));
+    return CatchExceptions("starting a run", [&]() -> absl::StatusOr<StartedRun> {
+      return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
+                        .choice = std::move(choice)};
+    });
+  }
+
+  absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
+                      const std::function<bool()>& cancelled) override {
+    HS_ASSIGN_OR_RETURN(StartedRun started, StartRun(spec, rows));
+    const HostTensor zeros = ZeroRows(spec, rows);
+    HS_RETURN_IF_ERROR(
+        started.run->Admit({.rows = rows, .data = zeros.view(), .control = control}).status());
+    return SolveToEnd(*started.run, cancelled).status();
+  }
+
+ private:
+  static HostTensor ZeroRows(const BatchSpec& spec, int64_t rows) {
+    if (spec.entry == Entry::kNoise) return {};
+    Shape shape =
+        spec.entry == Entry::kInput ? spec.model->spec().input.shape : spec.model->state_shape();
+    shape.insert(shape.begin(), rows);
+    return HostTensor::Zeros(spec.dtype, std::move(shape));
+  }
+
+  const std::string device_name_;
+  Streams streams_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device) {
+  using Result = absl::StatusOr<std::unique_ptr<DeviceRuntime>>;
+  return CatchExceptions("opening a device", [&]() -> Result {
+    HS_ASSIGN_OR_RETURN(const at::Device found, FindDevice(device));
+    return std::make_unique<TorchRuntime>(found);
+  });
+}
+
+void SetPlan(const StepPlan& plan, BatchSpec& spec) {
+  spec.method = std::visit([](const auto& one) { return one.method; }, plan);
+  spec.stepping =
+      std::holds_alternative<FixedPlan>(plan) ? Stepping::kFixed : Stepping::kErrorControlled;
+}
+
+StepControl ControlOf(const StepPlan& plan, int64_t max_steps) {
+  if (const auto* fixed = std::get_if<FixedPlan>(&plan)) return FixedSteps{.steps = fixed->steps};
+  const AdaptivePlan& adaptive = std::get<AdaptivePlan>(plan);
+  return ErrorControl{.rtol = adaptive.rtol, .atol = adaptive.atol, .max_steps = max_steps};
+}
+
+absl::StatusOr<BatchResult> SolveAlone(DeviceRuntime& runtime, BatchSpec spec, const StepPlan& plan,
+                                       Segment segment, const std::function<bool()>& cancelled) {
+  const auto* fixed = std::get_if<FixedPlan>(&plan);
+  const bool hypersolved = fixed != nullptr && fixed->hypersolved;
+  if (hypersolved != (spec.correction != nullptr)) {
+    return absl::InvalidArgumentError(hypersolved ? "a hypersolved plan without a correction"
+                                                  : "a correction for another plan");
+  }
+  SetPlan(plan, spec);
+  segment.control = ControlOf(plan, MaxStepsOf(segment.control));
+  if (spec.entry != Entry::kNoise) spec.dtype = segment.data.dtype;
+  HS_ASSIGN_OR_RETURN(const DeviceRuntime::StartedRun started,
+                      runtime.StartRun(spec, segment.rows));
+  HS_RETURN_IF_ERROR(started.run->Admit(segment).status());
+  HS_ASSIGN_OR_RETURN(std::vector<SolvedSegment> finished, SolveToEnd(*started.run, cancelled));
+  return std::move(finished.front().rows);
+}
+
+}  // namespace hyperserve

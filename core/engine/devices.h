@@ -1,0 +1,24 @@
+// The devices of this machine, and the numeric settings that a process makes once before it uses
+// one. No type of LibTorch crosses this header.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hyperserve {
+
+struct DeviceInfo {
+  std::string name;          // "cpu", "cuda:0"
+  std::string description;   // "NVIDIA H100 80GB HBM3", or the CPU's model name
+  int64_t memory_bytes = 0;  // in all; 0: unknown
+};
+// The CPU first, then the CUDA devices in their order; without a driver the CPU only. Never fails.
+std::vector<DeviceInfo> ListDevices();
+
+// Makes results reproducible: sets MKL_CBWR and CUBLAS_WORKSPACE_CONFIG, turns TF32 off and
+// deterministic algorithms on. Call it once, at the start of main, before the first tensor and the
+// first thread.
+void SetUpNumerics();
+
+}  // namespace hyperserve

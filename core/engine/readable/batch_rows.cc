@@ -1,0 +1,113 @@
+#include "core/engine/readable/batch_rows.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device.h"
+#include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/step_control.h"
+
+namespace hyperserve {
+namespace {
+
+// The shape of one row of data.
+const Shape& RowShape(const BatchSpec& spec) {
+  return spec.entry == Entry::kInput ? spec.model->spec().input.shape : spec.model->state_shape();
+}
+
+absl::Status CheckData(const BatchSpec& spec, const Segment& segment) {
+  const TensorView& data = segment.data;
+  if (data.dtype != spec.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("dtype wanted ", Absl(DtypeName(spec.dtype)),
+                                                   ", found ", Absl(DtypeName(data.dtype))));
+  }
+  Shape wanted = RowShape(spec);
+  wanted.insert(wanted.begin(), segment.rows);
+  if (data.shape != wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape wanted ", ShapeText(wanted), ", found ", ShapeText(data.shape)));
+  }
+  const size_t bytes =
+      static_cast<size_t>(ElementCount(wanted).value_or(0)) * DtypeSize(data.dtype);
+  if (data.bytes.size() != bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted ", bytes, " bytes of data, found ", data.bytes.size()));
+  }
+  return absl::OkStatus();
+}
+
+at::Tensor ApplyPerChannel(const at::Tensor& x, const std::vector<double>& values,
+                           const at::Tensor& (*apply)(at::Tensor&, const at::Tensor&)) {
+  if (values.empty()) return x;
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[1] = static_cast<int64_t>(values.size());
+  at::Tensor result = x.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  return apply(result, at::tensor(values, at::kDouble).view(shape));
+}
+
+at::Tensor Preprocessed(at::Tensor x, const InputSpec& input) {
+  if (x.scalar_type() == at::kByte) x = x.to(at::kDouble) / 255.0;
+  x = ApplyPerChannel(x, input.mean, [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& {
+    return y.sub_(v);
+  });
+  return ApplyPerChannel(
+      x, input.deviation,
+      [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& { return y.div_(v); });
+}
+
+at::Tensor Noise(const Model& model, const Segment& segment, at::ScalarType dtype,
+                 at::Device device) {
+  const int64_t dimensions = model.state_elements();
+  Shape shape = model.state_shape();
+  shape.insert(shape.begin(), segment.rows);
+  if (device.is_cuda()) {
+    at::Tensor rows = at::empty({segment.rows, dimensions}, at::TensorOptions(device).dtype(dtype));
+    CudaNormals(segment.seed, segment.first_row, rows);
+    return rows.view(shape);
+  }
+  at::Tensor rows = at::empty(shape, at::kDouble);
+  PhiloxNormals(segment.seed, segment.first_row, segment.rows, dimensions,
+                {rows.data_ptr<double>(), static_cast<size_t>(rows.numel())});
+  return rows.to(dtype);
+}
+
+}  // namespace
+
+absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
+  if (segment.rows < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a segment of ", segment.rows, " rows; it must have at least 1"));
+  }
+  if (SteppingOf(segment.control) != spec.stepping) {
+    return absl::InvalidArgumentError(spec.stepping == Stepping::kFixed
+                                          ? "tolerances for a batch of fixed steps"
+                                          : "a number of steps for a batch under error control");
+  }
+  HS_RETURN_IF_ERROR(ValidateControl(segment.control));
+  return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
+}
+
+at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
+                    at::Device device) {
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    if (spec.entry == Entry::kNoise) {
+      parts.push_back(Noise(*spec.model, segment, dtype, device));
+      continue;
+    }
+    at::Tensor rows = TensorFromView(segment.data);
+    if (spec.entry == Entry::kInput) {
+      rows = Preprocessed(std::move(rows), spec.model->spec().input);
+    }
+    parts.push_back(rows.to(device, dtype));
+  }
+  return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+}
+
+}  // namespace hyperserve

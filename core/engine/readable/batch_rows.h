@@ -1,0 +1,25 @@
+// Turns segments into one tensor of rows: checks, preprocessing, noise.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+
+namespace hyperserve {
+
+// Checks the number of rows, the control, and dtype, shape and bytes of the data against the spec.
+// kInvalidArgument says what was wanted and what was found.
+absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
+
+// All rows in order, [rows, ...] on `device`: model inputs after preprocessing for kInput, else
+// states. Preprocessing works in double before the cast to `dtype`: U8 is divided by 255, then
+// (x - mean) / deviation for each channel. The data is copied. Throws as LibTorch does.
+// Preconditions: at least one segment, and CheckSegment(spec, segment).ok() for each.
+at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
+                    at::Device device);
+
+}  // namespace hyperserve

@@ -1,0 +1,237 @@
+#include "core/engine/readable/readable_run.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/readable/batch_rows.h"
+#include "core/engine/readable/row_numbers.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/engine/readable/segment_results.h"
+#include "core/engine/readable/solve_setup.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/tensor.h"
+#include "core/model/net/net.h"
+#include "core/ode/masked.h"
+#include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
+#include "core/ode/solver.h"
+#include "core/ode/space.h"
+#include "core/plan/row_status.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// The state of LibTorch that each call of a run needs: no gradients, one thread, the run's stream.
+struct TorchScope {
+  explicit TorchScope(c10::Stream stream) : stream_guard(stream) {
+    if (at::get_num_threads() != 1) at::set_num_threads(1);
+  }
+  at::NoGradGuard no_grad;
+  c10::StreamGuard stream_guard;
+};
+
+// The rows where keep is true; NaN in every number of the others.
+at::Tensor Masked(const at::Tensor& rows, const std::vector<bool>& keep) {
+  if (All(keep)) return rows;
+  std::vector<int64_t> shape(static_cast<size_t>(rows.dim()), 1);
+  shape[0] = rows.size(0);
+  const at::Tensor mask =
+      RowTensor(PerRow(keep.begin(), keep.end()), at::TensorOptions(at::kBool)).view(shape);
+  return at::where(mask.to(rows.device()), rows, at::full({}, kNaN, rows.options()));
+}
+
+class ReadableRun final : public Run {
+ public:
+  ReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows)
+      : spec_(spec),
+        stream_(std::move(stream)),
+        setup_(SetUpSolve(spec_, rows, stream_->device())),
+        solver_(&setup_.space, OptionsOf(spec_)) {}
+
+  int64_t room() const override {
+    return stream_->device().is_cuda() ? setup_.bucket - rows_here()
+                                       : std::numeric_limits<int64_t>::max();
+  }
+
+  absl::StatusOr<Ticket> Admit(const Segment& segment) override {
+    HS_RETURN_IF_ERROR(CheckSegment(spec_, segment));
+    if (segment.rows > room()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the run has room for ", room(), " more rows, not for ", segment.rows));
+    }
+    waiting_.push_back(segment);
+    waiting_tickets_.push_back(next_ticket_);
+    return next_ticket_++;
+  }
+
+  absl::StatusOr<bool> Advance(int64_t evaluations_max,
+                               const std::function<bool()>& cancelled) override {
+    absl::StatusOr<bool> done = CatchExceptions("solving a batch", [&]() -> absl::StatusOr<bool> {
+      HS_RETURN_IF_ERROR(broken_);
+      const TorchScope scope(*stream_);
+      if (!waiting_.empty()) Start();
+      for (int64_t i = 0; i < evaluations_max && !solver_.done(); ++i) {
+        if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
+        solver_.Advance(1);
+      }
+      return solver_.done();
+    });
+    if (!done.ok()) Clear();
+    return done;
+  }
+
+  absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
+    using Result = absl::StatusOr<std::vector<SolvedSegment>>;
+    Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
+      const TorchScope scope(*stream_);
+      for (auto& solved : solver_.TakeFinished()) results_.Take(Ended(solved));
+      return results_.TakeWhole();
+    });
+    if (!finished.ok()) Clear();
+    return finished;
+  }
+
+  void Drop(Ticket ticket) override {
+    const auto waiting = std::find(waiting_tickets_.begin(), waiting_tickets_.end(), ticket);
+    if (waiting != waiting_tickets_.end()) {
+      waiting_.erase(waiting_.begin() + (waiting - waiting_tickets_.begin()));
+      waiting_tickets_.erase(waiting);
+      return;
+    }
+    const std::optional<SegmentResults::RowRange> range = results_.Forget(ticket);
+    if (!range) return;
+    broken_ = CatchExceptions("dropping rows", [&] {
+      const TorchScope scope(*stream_);
+      solver_.Drop(range->first, range->rows);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  int64_t rows_here() const {
+    int64_t rows = results_.missing_rows();
+    for (const Segment& segment : waiting_) rows += segment.rows;
+    return rows;
+  }
+
+  // Hands the waiting rows to the solver, after the input map, which takes all of them at once.
+  void Start() {
+    at::Tensor z0 = ReadRows(spec_, waiting_, SolveDtype(spec_), stream_->device());
+    if (spec_.entry == Entry::kInput) z0 = setup_.stem.Apply(z0);
+    const int64_t bucket = setup_.space.padded(rows_here());
+    PerRow start_densities;
+    if (spec_.log_density != LogDensity::kNone && RunsToData(spec_)) {
+      start_densities = LogStandardNormal(z0);
+    }
+    std::vector<Cohort> cohorts;
+    auto density = start_densities.begin();
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      const int64_t rows = waiting_[i].rows;
+      const auto first = std::exchange(density, start_densities.empty() ? density : density + rows);
+      results_.Expect(next_row_, {.ticket = waiting_tickets_[i],
+                                  .rows = rows,
+                                  .bucket = bucket,
+                                  .start_log_density = {first, density}});
+      cohorts.push_back({.rows = rows, .control = waiting_[i].control});
+      next_row_ += rows;
+    }
+    solver_.Admit(setup_.space.Start(z0), cohorts);
+    waiting_.clear();
+    waiting_tickets_.clear();
+  }
+
+  void Clear() {
+    solver_ = BatchSolver<TensorSpace>(&setup_.space, OptionsOf(spec_));
+    results_ = SegmentResults();
+    waiting_.clear();
+    waiting_tickets_.clear();
+    next_row_ = 0;
+    broken_ = absl::OkStatus();
+  }
+
+  EndedRows Ended(const SolveResult<TensorSpace::State>& solved) const {
+    EndedRows ended{.numbers = solved.rows, .result = {.status = solved.status}};
+    BatchResult& result = ended.result;
+    std::vector<bool> converged;
+    for (const RowStatus status : solved.status) {
+      converged.push_back(status == RowStatus::kConverged);
+    }
+    const at::Tensor& z = solved.state.z;
+    if (spec_.want_state) result.state = HostTensorFrom(z.to(ResultDtype(spec_)));
+    std::vector<at::Tensor> saved;
+    for (size_t k = 0; k < solved.saved.size(); ++k) {
+      saved.push_back(Masked(solved.saved[k].z, solved.reached[k]));
+    }
+    if (!saved.empty()) {
+      result.saved = HostTensorFrom(at::stack(saved, 1).to(ResultDtype(spec_)));
+    }
+    if (spec_.want_outputs) {
+      result.outputs = HostTensorFrom(Masked(setup_.head.Apply(z), converged));
+    }
+    if (spec_.log_density != LogDensity::kNone) {
+      result.log_density = LogDensities(solved.state, converged);
+    }
+    Count(solved.counts, result);
+    return ended;
+  }
+
+  // From noise to data, the density of the start is missing here; SegmentResults adds it.
+  HostTensor LogDensities(const TensorSpace::State& end, const std::vector<bool>& converged) const {
+    const PerRow change = RowValues(end.log_density);
+    const PerRow normal = RunsToData(spec_) ? PerRow() : LogStandardNormal(end.z);
+    HostTensor result = HostTensor::Zeros(Dtype::kF64, {static_cast<int64_t>(converged.size())});
+    for (size_t i = 0; i < converged.size(); ++i) {
+      const double value = normal.empty() ? -change[i] : normal[i] + change[i];
+      result.as<double>()[i] = converged[i] ? value : kNaN;
+    }
+    return result;
+  }
+
+  void Count(const std::vector<RowCounts>& counts, BatchResult& result) const {
+    int64_t maps = spec_.entry == Entry::kInput ? spec_.model->stem_macs() : 0;
+    if (spec_.want_outputs) maps += spec_.model->head_macs();
+    const int64_t field_macs = spec_.model->field_macs();
+    const int64_t correction_macs = spec_.correction == nullptr ? 0 : spec_.correction->macs();
+    const int64_t passes =
+        spec_.log_density == LogDensity::kNone ? 1 : 1 + spec_.model->state_elements();
+    for (const RowCounts& row : counts) {
+      result.nfe.push_back(static_cast<int32_t>(row.nfe));
+      result.correction_evaluations.push_back(static_cast<int32_t>(row.correction_evaluations));
+      result.macs.push_back(
+          maps + passes * (row.nfe * field_macs + row.correction_evaluations * correction_macs));
+    }
+  }
+
+  // Fixed after construction.
+  const BatchSpec spec_;
+  const StreamLease stream_;
+  const SolveSetup setup_;
+
+  std::vector<Segment> waiting_;  // admitted and not yet handed to the solver
+  std::vector<Ticket> waiting_tickets_;
+  Ticket next_ticket_ = 0;
+  int64_t next_row_ = 0;  // the solver's number of the next row
+  absl::Status broken_;   // of a Drop that failed: the next Advance tells it
+  BatchSolver<TensorSpace> solver_;
+  SegmentResults results_;
+};
+
+}  // namespace
+
+std::unique_ptr<Run> MakeReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {
+  return std::make_unique<ReadableRun>(spec, std::move(stream), rows);
+}
+
+}  // namespace hyperserve

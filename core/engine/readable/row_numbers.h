@@ -1,0 +1,36 @@
+// Functions with one double for each row. They are plain loops on the host, or kernels with one
+// block for each row on CUDA, so a row's number never depends on the batch. Tensors are [B, ...] of
+// F32 or F64 on any device unless said otherwise. All wait for the device and throw as LibTorch
+// does. Not differentiable.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "core/ode/space.h"
+
+namespace hyperserve {
+
+// sum_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2 over each row, in double and with the row's own
+// tolerances; NaN where a number of the row is not finite. The three tensors have one shape, dtype
+// and device.
+PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
+                       const PerRow& rtol, const PerRow& atol);
+
+// log|det| of each row's matrix M[t][i] = tangents[t, row, i], by Gaussian elimination with partial
+// pivoting in double; -inf where it is singular. tangents: [T, B, ...] with T numbers in a row. The
+// result is F64 [B] on the host.
+at::Tensor LogAbsDeterminants(const at::Tensor& tangents);
+
+// The log-density of each row under the standard normal distribution.
+PerRow LogStandardNormal(const at::Tensor& z);
+
+// For each row: is every number finite?
+std::vector<bool> RowsFinite(const at::Tensor& z);
+
+// A tensor [B] of these numbers, with the dtype and device of `like`; and the way back, from [B].
+at::Tensor RowTensor(const PerRow& values, const at::TensorOptions& like);
+PerRow RowValues(const at::Tensor& tensor);
+
+}  // namespace hyperserve

@@ -1,0 +1,76 @@
+#include "core/engine/readable/solve_setup.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+
+namespace hyperserve {
+namespace {
+
+// The padding that serves all of these nets; each comes with the shape of its rows.
+RowPadding PaddingOf(const std::vector<std::pair<const LayerList*, Shape>>& nets, int64_t rows,
+                     at::Device device) {
+  if (device.is_cuda()) return {.multiple = 1, .at_least = Bucket(rows)};
+  RowPadding padding;
+  for (const auto& [layers, shape] : nets) {
+    padding.multiple = std::max(padding.multiple, RowMultiple(*layers, shape));
+  }
+  return padding;
+}
+
+}  // namespace
+
+bool RunsToData(const BatchSpec& spec) {
+  const Direction direction =
+      spec.direction == Direction::kForward ? spec.model->spec().direction : spec.direction;
+  return direction == Direction::kNoiseToData;
+}
+
+at::ScalarType ResultDtype(const BatchSpec& spec) {
+  return spec.tier == Tier::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::ScalarType SolveDtype(const BatchSpec& spec) {
+  return spec.log_density == LogDensity::kStepMap ? at::kDouble : ResultDtype(spec);
+}
+
+at::Tensor PaddedMap::Apply(const at::Tensor& rows) const {
+  if (net.empty()) return rows;
+  const int64_t count = rows.size(0);
+  return KeepRows({net.Apply(PadRows({rows, {}}, padding.Rows(count)).value, {}), {}}, count).value;
+}
+
+SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
+  const ModelSpec& model = spec.model->spec();
+  const at::ScalarType dtype = SolveDtype(spec);
+  const NetWeights& weights = spec.model->weights();
+  const Shape& state = spec.model->state_shape();
+  TensorSpace::Options space{.field = weights.Get("field", device, dtype),
+                             .log_density = spec.log_density};
+  std::vector<std::pair<const LayerList*, Shape>> nets = {{&model.field, state}};
+  if (spec.direction != Direction::kForward && spec.direction != model.direction) {
+    space.reflected_clock_sum = model.span[0] + model.span[1];
+  }
+  if (spec.correction != nullptr) {
+    const HypersolverSpec& correction = spec.correction->spec();
+    space.correction = spec.correction->weights().Get("net", device, dtype);
+    space.correction_inputs = correction.inputs;
+    nets.emplace_back(&correction.net, CorrectionInputShape(correction, state).value());
+  }
+  space.padding = PaddingOf(nets, rows, device);
+  const int64_t bucket = space.padding.Rows(rows);
+  return {.space = TensorSpace(std::move(space)),
+          .stem = {.net = weights.Get("stem", device, dtype),
+                   .padding = PaddingOf({{&model.stem, model.input.shape}}, rows, device)},
+          .head = {.net = weights.Get("head", device, dtype),
+                   .padding = PaddingOf({{&model.head, state}}, rows, device)},
+          .bucket = bucket};
+}
+
+}  // namespace hyperserve

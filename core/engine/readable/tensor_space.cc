@@ -1,0 +1,241 @@
+#include "core/engine/readable/tensor_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/engine/readable/row_numbers.h"
+#include "core/model/net/bound_layer.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+namespace {
+
+using State = TensorSpace::State;
+
+// The parts of a state, and the dimension of each that counts rows.
+struct Part {
+  at::Tensor State::*tensor;
+  int64_t row_dim;
+};
+constexpr Part kParts[] = {{&State::z, 0}, {&State::tangents, 1}, {&State::log_density, 0}};
+
+// For each part that the state has: result.part = make(part).
+template <class Make>
+State ForEachPart(const State& like, const Make& make) {
+  State result;
+  for (const Part& part : kParts) {
+    if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
+  }
+  return result;
+}
+
+// A tensor [B] in a shape that broadcasts over x. The rows of x lie along its dimension `row_dim`.
+at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, const int64_t row_dim) {
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[static_cast<size_t>(row_dim)] = per_row.size(0);
+  return per_row.view(shape);
+}
+
+bool AllEqual(const PerRow& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+// weights * x, row by row. A scalar and a tensor of equal weights give the same bits.
+at::Tensor Weighted(const PerRow& weights, const at::Tensor& x, const int64_t row_dim) {
+  if (AllEqual(weights)) return x * weights.front();
+  return x * OverRows(RowTensor(weights, x.options()), x, row_dim);
+}
+
+// The unit vectors of a row: [T, B, ...], T being the number of elements of a row.
+at::Tensor UnitTangents(const at::Tensor& z) {
+  const int64_t elements = z.numel() / z.size(0);
+  std::vector<int64_t> shape(z.sizes().begin(), z.sizes().end());
+  shape.insert(shape.begin(), elements);
+  std::vector<int64_t> one_row = shape;
+  one_row[1] = 1;
+  return at::eye(elements, z.options()).view(one_row).expand(shape);
+}
+
+// sum_i tangents[i, row, i], in double and in the order of i. [B]
+at::Tensor Trace(const at::Tensor& tangents) {
+  const at::Tensor matrices = tangents.flatten(2);
+  at::Tensor trace = matrices.select(0, 0).select(1, 0).to(at::kDouble);
+  for (int64_t i = 1; i < matrices.size(0); ++i) {
+    trace = trace + matrices.select(0, i).select(1, i);
+  }
+  return trace;
+}
+
+}  // namespace
+
+TensorSpace::TensorSpace(Options options)
+    : options_(std::move(options)),
+      uses_first_state_(std::count(options_.correction_inputs.begin(),
+                                   options_.correction_inputs.end(),
+                                   CorrectionInput::kState0) > 0) {}
+
+State TensorSpace::Start(at::Tensor z) const {
+  State state;
+  if (options_.log_density == LogDensity::kStepMap) state.tangents = UnitTangents(z).contiguous();
+  if (options_.log_density != LogDensity::kNone) {
+    state.log_density = at::zeros({z.size(0)}, z.options().dtype(at::kDouble));
+  }
+  state.z = std::move(z);
+  return state;
+}
+
+int64_t TensorSpace::passes(const State& z) const {
+  return options_.log_density == LogDensity::kNone ? 1 : 1 + z.z.numel() / z.z.size(0);
+}
+
+Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth) const {
+  const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
+  Dual depth_tensor;
+  if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
+  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded));
+  return KeepRows(y, rows);
+}
+
+State TensorSpace::Field(const PerRow& s, const State& z) const {
+  const bool divergence = options_.log_density == LogDensity::kDivergence;
+  const bool reflected = options_.reflected_clock_sum.has_value();
+  PerRow depth = s;
+  for (double& value : depth) {
+    if (reflected) value = *options_.reflected_clock_sum - value;
+  }
+  Dual slope = Evaluate(options_.field, {z.z, divergence ? UnitTangents(z.z) : z.tangents}, depth);
+  State result{.z = slope.value, .tangents = slope.tangents, .log_density = {}};
+  if (divergence) {
+    result.log_density = Trace(slope.tangents);
+    result.tangents = at::Tensor();
+  } else if (z.log_density.defined()) {
+    result.log_density = at::zeros_like(z.log_density);  // it grows in AfterStep
+  }
+  if (!reflected) return result;
+  return ForEachPart(result, [&](const Part& part) { return at::neg(result.*part.tensor); });
+}
+
+State TensorSpace::Combine(const State& z, std::span<const Term<State>> terms) const {
+  if (terms.empty()) return z;
+  return ForEachPart(z, [&](const Part& part) {
+    at::Tensor sum;
+    for (const Term<State>& term : terms) {
+      const at::Tensor weighted = Weighted(*term.weights, term.slope->*part.tensor, part.row_dim);
+      sum = sum.defined() ? sum + weighted : weighted;
+    }
+    return z.*part.tensor + sum;
+  });
+}
+
+State TensorSpace::Where(const std::vector<bool>& mask, const State& yes, const State& no) const {
+  const auto chosen = std::count(mask.begin(), mask.end(), true);
+  if (chosen == static_cast<std::ptrdiff_t>(mask.size())) return yes;
+  if (chosen == 0) return no;
+  const at::Tensor rows =
+      RowTensor(PerRow(mask.begin(), mask.end()), yes.z.options().dtype(at::kBool));
+  return ForEachPart(yes, [&](const Part& part) {
+    const at::Tensor& a = yes.*part.tensor;
+    return at::where(OverRows(rows, a, part.row_dim), a, no.*part.tensor);
+  });
+}
+
+State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) const {
+  const at::Tensor rows = at::tensor(indices, at::kLong).to(z.z.device());
+  return ForEachPart(
+      z, [&](const Part& part) { return (z.*part.tensor).index_select(part.row_dim, rows); });
+}
+
+State TensorSpace::Join(const State& a, const State& b) const {
+  return ForEachPart(a, [&](const Part& part) {
+    return at::cat({a.*part.tensor, b.*part.tensor}, part.row_dim);
+  });
+}
+
+std::vector<bool> TensorSpace::Finite(const State& z) const {
+  std::vector<bool> finite = RowsFinite(z.z);
+  if (!z.log_density.defined()) return finite;
+  const PerRow log_density = RowValues(z.log_density);
+  for (size_t i = 0; i < finite.size(); ++i) {
+    finite[i] = finite[i] && std::isfinite(log_density[i]);
+  }
+  return finite;
+}
+
+PerRow TensorSpace::ErrorNorms(const State& error, const State& z0, const State& z1,
+                               const PerRow& rtol, const PerRow& atol) const {
+  PerRow norms = RowErrorSquares(error.z, z0.z, z1.z, rtol, atol);
+  double numbers = static_cast<double>(z0.z.numel() / z0.z.size(0));
+  if (error.log_density.defined()) {
+    const PerRow squares =
+        RowErrorSquares(error.log_density, z0.log_density, z1.log_density, rtol, atol);
+    for (size_t i = 0; i < norms.size(); ++i) norms[i] += squares[i];
+    numbers += 1;
+  }
+  for (double& norm : norms) norm = std::sqrt(norm / numbers);
+  return norms;
+}
+
+State TensorSpace::Zero(const State& z) const {
+  return ForEachPart(z, [&](const Part& part) { return at::zeros_like(z.*part.tensor); });
+}
+
+// Adds log|det| of the step and restarts the tangents, since the product of many Jacobians would
+// lose digits. A correction with the input state_0 depends on z(s0) in every step. There the
+// tangents run from z(s0), and log|det| is that of the whole map so far.
+void TensorSpace::AfterStep(State& z) const {
+  if (options_.log_density != LogDensity::kStepMap) return;
+  const at::Tensor log_det = LogAbsDeterminants(z.tangents).to(z.z.device());
+  if (uses_first_state_) {
+    z.log_density = log_det;
+  } else {
+    z.log_density = z.log_density + log_det;
+    z.tangents = UnitTangents(z.z).contiguous();
+  }
+}
+
+State TensorSpace::Correction(const PerRow& eps, const PerRow& s, const State& z,
+                              std::span<const State> slopes, const State& z_first) const {
+  std::vector<at::Tensor> values, tangents;
+  const auto add = [&](const State& input) {
+    values.push_back(input.z);
+    if (z.tangents.defined()) tangents.push_back(input.tangents);
+  };
+  const auto add_constant = [&](const PerRow& per_row) {
+    std::vector<int64_t> shape(z.z.sizes().begin(), z.z.sizes().end());
+    shape[1] = 1;
+    State constant{OverRows(RowTensor(per_row, z.z.options()), z.z, 0).expand(shape), {}, {}};
+    shape.insert(shape.begin(), z.tangents.defined() ? z.tangents.size(0) : 0);
+    constant.tangents = at::zeros(shape, z.z.options());
+    add(constant);
+  };
+  for (const CorrectionInput input : options_.correction_inputs) {
+    switch (input) {
+      case CorrectionInput::kState:
+        add(z);
+        break;
+      case CorrectionInput::kSlope1:
+        add(slopes[0]);
+        break;
+      case CorrectionInput::kSlope2:
+        add(slopes[1]);
+        break;
+      case CorrectionInput::kState0:
+        add(z_first);
+        break;
+      case CorrectionInput::kStep:
+        add_constant(eps);
+        break;
+      case CorrectionInput::kDepth:
+        add_constant(s);
+        break;
+    }
+  }
+  const Dual inputs{at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)};
+  const Dual g = Evaluate(*options_.correction, inputs, s);
+  State result{.z = g.value, .tangents = g.tangents, .log_density = {}};
+  if (z.log_density.defined()) result.log_density = at::zeros_like(z.log_density);
+  return result;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,85 @@
+// LibTorch tensors as a StateSpace. The readable engine solves over it, and the trainer
+// differentiates through it. Immutable, so several threads may use one. Every operation is a
+// differentiable tensor operation, except Finite, ErrorNorms and the determinant in AfterStep. All
+// throw as LibTorch does.
+//
+// The result of a row depends on that row only: sums and products are rounded one by one (never
+// fused), numbers with one value for each row are computed in plain C++ on doubles, and RowPadding
+// (row_padding.h) decides how many rows the nets see.
+//
+// Cost: evaluating a net with T tangents takes 1 + T passes of its multiply-accumulates. passes()
+// returns this factor.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/engine/batch_spec.h"
+#include "core/engine/readable/row_padding.h"
+#include "core/model/net/bound_layer.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/space.h"
+
+namespace hyperserve {
+
+class TensorSpace {
+ public:
+  struct Options {
+    Net field;
+    // If set: solve -f(clock_sum - s, z) instead of f(s, z), with clock_sum = s0 + s1 of the
+    // model's span. Absent: the field's own direction.
+    std::optional<double> reflected_clock_sum = std::nullopt;
+    std::optional<Net> correction = std::nullopt;
+    std::vector<CorrectionInput> correction_inputs = {};
+    LogDensity log_density = LogDensity::kNone;
+    RowPadding padding = {};
+  };
+
+  struct State {
+    at::Tensor z;  // [B, ...]
+    // kStepMap: [T, B, ...], the derivatives of z by each of the T numbers of the state at the
+    // start of the step. With the input state_0: at the start of the solve.
+    at::Tensor tangents;
+    // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
+    // log|det| of the map from the start of the solve to z.
+    at::Tensor log_density;
+  };
+
+  explicit TensorSpace(Options options);
+
+  // The state at the start of a solve. z has the dtype and device of the nets.
+  State Start(at::Tensor z) const;
+  // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
+  int64_t passes(const State& z) const;
+  // The number of rows that the nets see, with padding.
+  int64_t padded(int64_t rows) const { return options_.padding.Rows(rows); }
+
+  // StateSpace and CorrectedSpace; see core/ode/space.h.
+  int64_t Rows(const State& z) const { return z.z.size(0); }
+  State Field(const PerRow& s, const State& z) const;
+  State Combine(const State& z, std::span<const Term<State>> terms) const;
+  State Where(const std::vector<bool>& mask, const State& yes, const State& no) const;
+  State Gather(const State& z, const std::vector<int64_t>& indices) const;
+  State Join(const State& a, const State& b) const;
+  std::vector<bool> Finite(const State& z) const;
+  // The log-density, where there is one, counts as one more number of the row.
+  PerRow ErrorNorms(const State& error, const State& z0, const State& z1, const PerRow& rtol,
+                    const PerRow& atol) const;
+  State Zero(const State& z) const;
+  void AfterStep(State& z) const;
+  State Correction(const PerRow& eps, const PerRow& s, const State& z,
+                   std::span<const State> slopes, const State& z_first) const;
+
+ private:
+  Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth) const;
+  Options options_;
+  bool uses_first_state_;
+};
+
+static_assert(CorrectedSpace<TensorSpace>);
+
+}  // namespace hyperserve

@@ -1,0 +1,232 @@
+#include "core/kernels/flow/flow_image.h"
+
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "core/kernels/flow/flow_fit.h"
+#include "core/kernels/flow/flow_twin.h"
+
+namespace hyperserve::kernels {
+namespace {
+
+// r of the kernel's rectifier x + r |x|.
+float KernelSlope(float slope) { return (1.0f - slope) / (1.0f + slope); }
+
+int InputsOf(const FlowNet& net, size_t layer, int dimensions) {
+  return layer == 0 ? FlowInputWidth(net, dimensions) : net.layers[layer - 1].outputs;
+}
+
+// The hidden numbers of each layer where all inputs are zero.
+std::vector<std::vector<double>> HiddenAtOrigin(const FlowNet& net) {
+  std::vector<std::vector<double>> hidden;
+  for (size_t l = 0; l + 1 < net.layers.size(); ++l) {
+    const FlowLayer& layer = net.layers[l];
+    std::vector<double> y(static_cast<size_t>(layer.outputs));
+    for (size_t i = 0; i < y.size(); ++i) {
+      double sum = layer.bias.empty() ? 0.0 : layer.bias[i];
+      const size_t inputs = l == 0 ? 0 : hidden.back().size();
+      for (size_t k = 0; k < inputs; ++k) sum += layer.weight[i * inputs + k] * hidden.back()[k];
+      y[i] = TwinActivation(net.activation, sum, FlowSlope(layer, i));
+    }
+    hidden.push_back(std::move(y));
+  }
+  return hidden;
+}
+
+class Packer {
+ public:
+  Packer(int dimensions, int width, int outputs)
+      : dimensions_(dimensions), width_(width), outputs_(outputs) {}
+
+  FlowNetLayout Add(const FlowNet& net);
+  std::vector<std::byte> Take() { return std::move(bytes_); }
+
+ private:
+  // One weight of a matrix of tiles (mma.cuh), `depths` deep.
+  void SetWeight(uint32_t matrix, int depths, int depth, int column, double value) {
+    const __half rounded = __double2half(value);
+    const int tile = column / 8 * (depths / 8) + depth / 8;
+    const size_t at = static_cast<size_t>(tile * kFlowTileBytes + column % 8 * 16 + depth % 8 * 2);
+    std::memcpy(bytes_.data() + matrix + at, &rounded, sizeof rounded);
+  }
+  static double Rounded(double value) { return static_cast<double>(Half(value)); }
+  static float Half(double value) { return __half2float(__double2half(value)); }
+
+  uint32_t Reserve(size_t bytes) {
+    const size_t offset = bytes_.size();
+    bytes_.resize(offset + (bytes + 127) / 128 * 128);
+    return static_cast<uint32_t>(offset);
+  }
+  void Set(uint32_t offset, size_t index, float value) {
+    std::memcpy(bytes_.data() + offset + index * sizeof value, &value, sizeof value);
+  }
+  // Of a matrix `depths` deep.
+  uint32_t MatrixBytes(int depths) const { return static_cast<uint32_t>(width_ * depths * 2); }
+
+  void SetBias(uint32_t matrix, int depths, int depth, int step, int column, double bias) {
+    SetWeight(matrix, depths, depth, column, bias);
+    SetWeight(matrix, depths, depth + step, column, bias - Rounded(bias));
+  }
+
+  void AddInputs(const FlowNet& net, FlowNetLayout& layout);
+  void AddFirst(const FlowNet& net, FlowNetLayout& layout);
+  void AddSquares(const FlowNet& net, FlowNetLayout& layout);
+  void AddLast(const FlowNet& net, FlowNetLayout& layout);
+
+  const int dimensions_, width_, outputs_;
+  std::vector<std::byte> bytes_;
+  // Of the first layer's weight, the column of each of a step's four inputs; -1: none.
+  std::vector<std::array<int, 4>> columns_;
+};
+
+FlowNetLayout Packer::Add(const FlowNet& net) {
+  FlowNetLayout layout;
+  layout.squares = static_cast<int>(net.layers.size()) - 2;
+  layout.input_max = FlowInputMax(net, dimensions_);
+  AddInputs(net, layout);
+  AddFirst(net, layout);
+  AddSquares(net, layout);
+  AddLast(net, layout);
+  return layout;
+}
+
+void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
+  const int halves = (outputs_ + 3) / 4;
+  std::vector<int> list;
+  std::array<int, 4> constants = {-1, -1, -1, -1};
+  // The state comes first, wherever the net lists it, and if it does not.
+  columns_.assign(static_cast<size_t>(halves), {-1, -1, -1, -1});
+  int column = 0;
+  for (const FlowInput input : net.inputs) {
+    if (input == FlowInput::kStep || input == FlowInput::kDepth) {
+      constants[input == FlowInput::kStep ? 0 : 1] = column++;
+      continue;
+    }
+    size_t step = 0;
+    if (input != FlowInput::kState) {
+      list.push_back(input == FlowInput::kState0   ? kSlotState0
+                     : input == FlowInput::kSlope1 ? kSlotSlope1
+                                                   : kSlotSlope2);
+      step = columns_.size();
+      columns_.resize(step + static_cast<size_t>(halves), {-1, -1, -1, -1});
+    }
+    for (int n = 0; n < dimensions_; ++n) columns_[step + n / 4][n % 4] = column++;
+  }
+  if (constants[0] >= 0 || constants[1] >= 0) {
+    list.push_back(kSlotConstants);
+    columns_.push_back(constants);
+    columns_.resize(columns_.size() + static_cast<size_t>(halves) - 1, {-1, -1, -1, -1});
+  }
+  layout.inputs = static_cast<int>(list.size());
+  layout.list = Reserve(list.size() * sizeof list[0]);
+  if (!list.empty()) {
+    std::memcpy(bytes_.data() + layout.list, list.data(), list.size() * sizeof list[0]);
+  }
+}
+
+// A lane's four depths of a step are x as a high and a low half, twice the high weight, then the
+// high half of x again, for the low weight: a product good to 21 bits. The last depth is free; in
+// the first step lanes 0 and 1 say one there, for the bias as a high and a low half.
+void Packer::AddFirst(const FlowNet& net, FlowNetLayout& layout) {
+  const FlowLayer& layer = net.layers.front();
+  const size_t inputs = static_cast<size_t>(InputsOf(net, 0, dimensions_));
+  const double scale = FlowScaleOf(net.activation, layer, 0).in;
+  layout.first = Reserve(columns_.size() * MatrixBytes(16));
+  for (size_t b = 0; b < columns_.size(); ++b) {
+    const uint32_t step = layout.first + static_cast<uint32_t>(b) * MatrixBytes(16);
+    for (int n = 0; n < layer.outputs; ++n) {
+      const float* weights = layer.weight.data() + static_cast<size_t>(n) * inputs;
+      for (int q = 0; q < 4; ++q) {
+        if (columns_[b][q] < 0) continue;
+        const double weight = weights[columns_[b][q]] * scale;
+        SetWeight(step, 16, 2 * q, n, weight);
+        SetWeight(step, 16, 2 * q + 1, n, weight);
+        SetWeight(step, 16, 2 * q + 8, n, weight - Rounded(weight));
+      }
+      if (b == 0 && !layer.bias.empty()) SetBias(step, 16, 9, 2, n, layer.bias[n] * scale);
+    }
+  }
+}
+
+// After the depths of the layer's inputs, a step whose first two depths are one, for the bias. The
+// bias takes up what rounding the weights does at the origin: hidden numbers are far from
+// zero on the mean, and with it goes a third of the error.
+void Packer::AddSquares(const FlowNet& net, FlowNetLayout& layout) {
+  const int depths = width_ + 16;
+  const std::vector<std::vector<double>> origin = HiddenAtOrigin(net);
+  layout.square = Reserve(static_cast<size_t>(layout.squares) * MatrixBytes(depths));
+  for (size_t l = 1; l + 1 < net.layers.size(); ++l) {
+    const FlowLayer& layer = net.layers[l];
+    const uint32_t matrix = layout.square + static_cast<uint32_t>(l - 1) * MatrixBytes(depths);
+    const size_t inputs = static_cast<size_t>(InputsOf(net, l, dimensions_));
+    const double in = FlowScaleOf(net.activation, layer, 0).in;
+    for (int n = 0; n < layer.outputs; ++n) {
+      double bias = layer.bias.empty() ? 0.0 : layer.bias[n] * in;
+      for (size_t k = 0; k < inputs; ++k) {
+        const double out = FlowScaleOf(net.activation, net.layers[l - 1], k).out;
+        const double weight = layer.weight[static_cast<size_t>(n) * inputs + k] * in / out;
+        SetWeight(matrix, depths, static_cast<int>(k), n, weight);
+        bias += (weight - Rounded(weight)) * out * origin[l - 1][k];
+      }
+      SetBias(matrix, depths, width_, 1, n, bias);
+    }
+  }
+}
+
+// [pair of columns][pair of outputs]: (out 0, column 0), (out 0, column 1), (out 1, column 0), ...
+void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
+  const FlowLayer& layer = net.layers.back();
+  const int inputs = InputsOf(net, net.layers.size() - 1, dimensions_);
+  layout.last = Reserve(static_cast<size_t>(width_ * outputs_) * sizeof(float));
+  layout.last_bias = Reserve(kFlowDimensionsMax * sizeof(float));
+  for (int n = 0; n < layer.outputs; ++n) {
+    for (int k = 0; k < inputs; ++k) {
+      const int at = k / 2 * 2 * outputs_ + n / 2 * 4 + n % 2 * 2 + k % 2;
+      Set(layout.last, static_cast<size_t>(at),
+          static_cast<float>(layer.weight[static_cast<size_t>(n * inputs + k)] /
+                             FlowScaleOf(net.activation, *(net.layers.end() - 2), k).out));
+    }
+    if (!layer.bias.empty()) Set(layout.last_bias, static_cast<size_t>(n), layer.bias[n]);
+  }
+  const size_t hidden = net.layers.size() - 1, width = static_cast<size_t>(width_);
+  layout.slopes = Reserve(hidden * width * sizeof(float));
+  for (size_t l = 0; l < hidden; ++l) {
+    const std::vector<float>& slopes = net.layers[l].slopes;
+    for (size_t n = 0; n < width; ++n) {
+      Set(layout.slopes, l * width + n, KernelSlope(n < slopes.size() ? slopes[n] : 0.0f));
+    }
+  }
+}
+
+}  // namespace
+
+FlowImage PackFlow(const FlowModel& model) {
+  int width = 0;
+  const auto widen = [&](const FlowNet& net) {
+    for (size_t l = 0; l + 1 < net.layers.size(); ++l)
+      width = std::max(width, net.layers[l].outputs);
+  };
+  widen(model.field);
+  if (model.correction) widen(*model.correction);
+  FlowImage image;
+  FlowLayout& layout = image.layout;
+  layout.dimensions = model.dimensions;
+  layout.width = width <= 64 ? 64 : 128;
+  layout.outputs = model.dimensions <= 2 ? 2 : kFlowDimensionsMax;
+  layout.activation = model.field.activation;
+  Packer packer(layout.dimensions, layout.width, layout.outputs);
+  layout.field = packer.Add(model.field);
+  if (model.correction) {
+    layout.correction_activation = model.correction->activation;
+    layout.correction = packer.Add(*model.correction);
+  }
+  image.bytes = packer.Take();
+  layout.bytes = static_cast<uint32_t>(image.bytes.size());
+  return image;
+}
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,51 @@
+// The weights of a flow in the order in which the fused kernel (flow.h) reads them from shared
+// memory, and where in it what stands. Host code; made once per model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/kernels/flow/flow_model.h"
+
+namespace hyperserve::kernels {
+
+// Vectors of a row in shared memory; slope i stands at kSlotSlope1 + i - 1. Next: the state at the
+// start of the row that the lane solves next.
+enum FlowSlot : int { kSlotConstants = -1, kSlotState0, kSlotNext, kSlotSlope1, kSlotSlope2 };
+
+inline constexpr int kFlowTileBytes = 128;
+
+// Where the parts of a net stand in the image, offsets in bytes. Matrices stand in tiles (mma.cuh),
+// padded with zeros to the layout's width, with one step of depths more for the bias.
+struct FlowNetLayout {
+  // The slots of what the net reads after the state that it is evaluated at; kSlotConstants: (step,
+  // depth). Each is one step of the first layer's depth for each four dimensions.
+  uint32_t list = 0;
+  int inputs = 0;
+  uint32_t first = 0, square = 0, last = 0, last_bias = 0, slopes = 0;
+  int squares = 0;  // layers between the first and the last
+  // No hidden number leaves fp16 while no input is larger than this.
+  float input_max = 0.0f;
+};
+
+struct FlowLayout {
+  int dimensions = 0;
+  int width = 0;    // of hidden layers, padded: 64 or 128
+  int outputs = 0;  // dimensions, padded: 2 or 8
+  FlowActivation activation = FlowActivation::kSoftplus;
+  // The correction's is either the field's or the rectifier.
+  FlowActivation correction_activation = FlowActivation::kRectifier;
+  FlowNetLayout field, correction;
+  uint32_t bytes = 0;
+};
+
+struct FlowImage {
+  FlowLayout layout;
+  std::vector<std::byte> bytes;
+};
+
+// Precondition: FlowMisfit(model).empty() (flow_fit.h).
+FlowImage PackFlow(const FlowModel& model);
+
+}  // namespace hyperserve::kernels

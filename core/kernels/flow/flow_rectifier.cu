@@ -1,0 +1,8 @@
+#include "core/kernels/flow/flow_kernel.cuh"
+#include "core/kernels/flow/flow_model.h"
+
+namespace hyperserve::kernels {
+
+template FlowKernelPointer FlowKernelFor<FlowActivation::kRectifier>(int, int);
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,21 @@
+// The readable twin of the fused flow kernel (flow.h): double, one row after the other.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/kernels/flow/flow_model.h"
+
+namespace hyperserve::kernels {
+
+// The activation of one number; `slope` matters to a rectifier alone.
+double TwinActivation(FlowActivation activation, double x, double slope);
+
+// f(s, z) of one row.
+std::vector<double> TwinField(const FlowModel& model, double s, std::span<const double> z);
+
+// z(s1) of one row. Preconditions: the layers fit each other; hypersolved only with a correction.
+std::vector<double> TwinSolve(const FlowModel& model, const FlowPlan& plan,
+                              std::span<const double> z0);
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,63 @@
+// Entries of the layer table: layers that concatenate or add to their input. core/model/net/joins.h
+// computes them.
+#pragma once
+
+#include <algorithm>
+
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+
+namespace hyperserve {
+
+// Concatenates the depth s as one more feature or channel with the same value everywhere: the last
+// one, or the first where `first` is set.
+struct DepthCatLayer {
+  static constexpr std::string_view kName = "depth_cat";
+  static constexpr RowRule kRows = RowRule::kAny;
+  static constexpr bool kReadsDepth = true;
+  bool first = false;
+
+  static void Fields(auto& visit) { visit("first", &DepthCatLayer::first); }
+  absl::StatusOr<Shape> Output(Shape input) const {
+    input[0] += 1;
+    return input;
+  }
+  int64_t Macs(const Shape&) const { return 0; }
+  LayerTensors Tensors() const { return {}; }
+};
+
+// y = cat[layers(x), x] along the channels.
+struct AugmentLayer {
+  static constexpr std::string_view kName = "augment";
+  static constexpr RowRule kRows = RowRule::kAny;
+  LayerList layers;
+
+  static void Fields(auto& visit) { visit("layers", &AugmentLayer::layers); }
+  absl::StatusOr<Shape> Join(const Shape& input, Shape inner) const {
+    if (inner.size() != input.size() ||
+        !std::equal(inner.begin() + 1, inner.end(), input.begin() + 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("layers give ", ShapeText(inner),
+                                                     ", which cannot stand beside their input ",
+                                                     ShapeText(input)));
+    }
+    inner[0] += input[0];
+    return inner;
+  }
+};
+
+// y = x + layers(x).
+struct ResidualLayer {
+  static constexpr std::string_view kName = "residual";
+  static constexpr RowRule kRows = RowRule::kAny;
+  LayerList layers;
+
+  static void Fields(auto& visit) { visit("layers", &ResidualLayer::layers); }
+  absl::StatusOr<Shape> Join(const Shape& input, const Shape& inner) const {
+    if (inner == input) return input;
+    return absl::InvalidArgumentError(absl::StrCat("layers give ", ShapeText(inner),
+                                                   ", which cannot be added to their input ",
+                                                   ShapeText(input)));
+  }
+};
+
+}  // namespace hyperserve

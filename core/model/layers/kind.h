@@ -1,0 +1,137 @@
+// The parts of an entry in the table of layer kinds (layer.h), and the concept that each entry
+// fulfils. Plain data without LibTorch and protobuf. All functions are pure and may be called from
+// any thread. Shapes are those of one row, without the batch.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/layer_limits.h"
+
+namespace hyperserve {
+
+struct Layer;
+using LayerList = std::vector<Layer>;
+
+// The tensors that a layer may have, named as PyTorch names them.
+enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
+std::string_view TensorRoleName(TensorRole role);  // "weight"
+
+// How a tensor's numbers begin before training: uniform within value - spread and value + spread.
+struct TensorStart {
+  double value = 0.0, spread = 0.0;
+};
+
+struct LayerTensor {
+  TensorRole role = TensorRole::kWeight;
+  Shape shape;
+  TensorStart start;
+};
+using LayerTensors = std::vector<LayerTensor>;
+
+// How a row's bits depend on the number of rows in the batch, on the CPU. The padding follows from
+// it (core/engine/readable/row_padding.h).
+enum class RowRule {
+  kAny,      // not at all: products, choices, sums within a row
+  kVectors,  // exp and similar functions round differently in a tail that does not fill a vector
+  kMatrix,   // the matrix product takes other kernels for few rows
+};
+
+// Height and width in pixels; one number stands for both.
+struct HeightWidth {
+  constexpr HeightWidth(int64_t both) : HeightWidth(both, both) {}  // NOLINT: a number is a size
+  constexpr HeightWidth(int64_t height, int64_t width) : height(height), width(width) {}
+  int64_t height, width;
+};
+
+// What a field of an entry may say, both ends included.
+struct IntegerRange {
+  int64_t low = 0, high = 0;
+};
+struct RealRange {
+  double low = 0, high = 0;
+};
+inline constexpr IntegerRange kChannelRange = {1, layer_limits::kChannels};
+inline constexpr IntegerRange kKernelRange = {1, layer_limits::kKernel};
+inline constexpr IntegerRange kPaddingRange = {0, layer_limits::kKernel};
+inline constexpr RealRange kSlopeRange = {-layer_limits::kCoefficient, layer_limits::kCoefficient};
+inline constexpr RealRange kSharpnessRange = {1 / layer_limits::kCoefficient,
+                                              layer_limits::kCoefficient};
+inline constexpr RealRange kDivisorRange = {layer_limits::kSmallest, layer_limits::kCoefficient};
+
+// kInvalidArgument: "wants rows of <what>, found [3, 28, 28]".
+absl::Status Wants(std::string_view what, const Shape& found);
+// `input`; kInvalidArgument unless its first dimension is `channels`.
+absl::StatusOr<Shape> SameShape(const Shape& input, int64_t channels);
+// The shape that a sliding window makes of [C, H, W] with zero padding; the channels stay.
+// kInvalidArgument where `input` is not [C, H, W] or the window does not fit.
+absl::StatusOr<Shape> WindowShape(const Shape& input, HeightWidth kernel, HeightWidth padding,
+                                  int64_t stride);
+// kInvalidArgument unless `divisor` (>= 1) divides `value`: "<name> 3 does not divide <what> 4".
+absl::Status CheckDivides(std::string_view name, int64_t divisor, std::string_view what,
+                          int64_t value);
+
+// weight [out, ...] and bias [out], both uniform in +-1/sqrt(fan in), which is PyTorch's default.
+LayerTensors WeightAndBias(const Shape& weight, bool has_bias);  // NOLINT: mirrors the field
+// A weight of ones and a bias of zeros of this shape.
+LayerTensors IdentityScale(const Shape& shape);
+
+// The common part of elementwise functions.
+template <RowRule rule>
+struct Elementwise {
+  static constexpr RowRule kRows = rule;
+  static absl::StatusOr<Shape> Output(const Shape& input) { return input; }
+  static int64_t Macs(const Shape&) { return 0; }
+  static LayerTensors Tensors() { return {}; }
+};
+
+// A stand-in for the visitors of an entry's fields, for the concept below.
+struct AnyVisitor {
+  void operator()(const auto&...) const {}
+};
+
+// What every entry says.
+//   kName          in JSON and in messages
+//   kRows          what it asks of the number of rows
+//   Fields(visit)  visit(name, member, range...) for each field of its JSON object; a member's
+//                  initial value is what an absent field means (layer_proto.cc has the overloads)
+template <class Kind>
+concept NamedEntry = requires(AnyVisitor visit) {
+  { Kind::kName } -> std::convertible_to<std::string_view>;
+  { Kind::kRows } -> std::convertible_to<RowRule>;
+  Kind::Fields(visit);
+};
+
+// A kind that maps a row by itself.
+//   Output(input)  shape of a row after it; kInvalidArgument says what it wants
+//   Macs(output)   multiply-accumulates of one row; elementwise work is not counted
+//   Tensors()      what it takes from the weights file, and how that begins in training
+template <class Kind>
+concept PlainEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
+  { kind.Output(shape) } -> std::same_as<absl::StatusOr<Shape>>;
+  { kind.Macs(shape) } -> std::same_as<int64_t>;
+  { kind.Tensors() } -> std::same_as<LayerTensors>;
+};
+
+// A kind that joins its input with the output of its inner `layers`. It has no tensors and no cost
+// beside those of its inner layers.
+//   Join(input, inner)  the shape of a row after the layer; `inner` is the output of `layers`
+template <class Kind>
+concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
+  { kind.layers } -> std::same_as<const LayerList&>;
+  { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
+};
+
+// A kind that also reads the depth s: `static constexpr bool kReadsDepth = true`.
+template <class Kind>
+concept DepthEntry = requires {
+  requires Kind::kReadsDepth;
+};
+
+}  // namespace hyperserve

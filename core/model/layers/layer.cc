@@ -1,0 +1,141 @@
+#include "core/model/layers/layer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+
+namespace hyperserve {
+namespace {
+
+// Puts `context` directly before the message.
+absl::Status Within(std::string_view context, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(Absl(context), status.message()));
+}
+
+// The output shape by the entry alone, without the limit on the size of a row.
+template <class Kind>
+absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
+  absl::StatusOr<Shape> output;
+  if constexpr (NestedEntry<Kind>) {
+    const absl::StatusOr<Shape> inner = OutputShape(kind.layers, input);
+    if (!inner.ok()) return Within(".layers", inner.status());
+    output = kind.Join(input, *inner);
+  } else {
+    output = kind.Output(input);
+  }
+  if (!output.ok()) return Within(": ", output.status());
+  return output;
+}
+
+}  // namespace
+
+std::string_view LayerName(const Layer& layer) {
+  return std::visit([](const auto& kind) -> std::string_view { return kind.kName; }, layer.kind);
+}
+
+RowRule RowRuleOf(const Layer& layer) {
+  return std::visit([](const auto& kind) { return kind.kRows; }, layer.kind);
+}
+
+const LayerList* InnerLayers(const Layer& layer) {
+  return std::visit(
+      []<class Kind>(const Kind& kind) -> const LayerList* {
+        if constexpr (NestedEntry<Kind>) return &kind.layers;
+        return nullptr;
+      },
+      layer.kind);
+}
+
+LayerTensors OwnTensors(const Layer& layer) {
+  return std::visit(
+      []<class Kind>(const Kind& kind) -> LayerTensors {
+        if constexpr (NestedEntry<Kind>) {
+          return {};
+        } else {
+          return kind.Tensors();
+        }
+      },
+      layer.kind);
+}
+
+bool ReadsDepth(const Layer& layer) {
+  return std::visit([]<class Kind>(const Kind&) { return DepthEntry<Kind>; }, layer.kind);
+}
+
+bool UsesDepth(const LayerList& layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
+    const LayerList* inner = InnerLayers(layer);
+    return ReadsDepth(layer) || (inner != nullptr && UsesDepth(*inner));
+  });
+}
+
+absl::StatusOr<Shape> OutputShape(const Layer& layer, const Shape& input) {
+  absl::StatusOr<Shape> output =
+      input.empty() ? absl::InvalidArgumentError(": a row has at least one dimension")
+                    : std::visit([&](const auto& kind) { return Traced(kind, input); }, layer.kind);
+  if (!output.ok()) return Within(LayerName(layer), output.status());
+  const std::optional<int64_t> elements = ElementCount(*output);
+  if (!elements || *elements < 1 || *elements > layer_limits::kRowElements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Absl(LayerName(layer)), ": a row of ", ShapeText(*output),
+                     " has more numbers than the limit of ", layer_limits::kRowElements));
+  }
+  return output;
+}
+
+absl::StatusOr<Shape> OutputShape(const LayerList& layers, const Shape& input) {
+  Shape shape = input;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    absl::StatusOr<Shape> output = OutputShape(layers[i], shape);
+    if (!output.ok()) return Within(absl::StrCat("[", i, "]."), output.status());
+    shape = *std::move(output);
+  }
+  return shape;
+}
+
+absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input) {
+  HS_RETURN_IF_ERROR(OutputShape(layers, input).status());
+  int64_t macs = 0;
+  Shape shape = input;
+  for (const Layer& layer : layers) {
+    const Shape output = OutputShape(layer, shape).value();
+    macs += std::visit(
+        [&]<class Kind>(const Kind& kind) {
+          if constexpr (NestedEntry<Kind>) {
+            return CountMacs(kind.layers, shape).value();
+          } else {
+            return kind.Macs(output);
+          }
+        },
+        layer.kind);
+    shape = output;
+  }
+  return macs;
+}
+
+std::vector<std::pair<std::string, LayerTensor>> ListTensors(const LayerList& layers,
+                                                             std::string_view prefix) {
+  std::vector<std::pair<std::string, LayerTensor>> tensors;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string name = absl::StrCat(Absl(prefix), ".", i);
+    for (LayerTensor& tensor : OwnTensors(layers[i])) {
+      tensors.emplace_back(absl::StrCat(name, ".", Absl(TensorRoleName(tensor.role))),
+                           std::move(tensor));
+    }
+    if (const LayerList* inner = InnerLayers(layers[i])) {
+      for (auto& tensor : ListTensors(*inner, name + ".layers")) {
+        tensors.push_back(std::move(tensor));
+      }
+    }
+  }
+  return tensors;
+}
+
+std::map<std::string, Shape> ExpectedTensors(const LayerList& layers, std::string_view prefix) {
+  std::map<std::string, Shape> shapes;
+  for (auto& [name, tensor] : ListTensors(layers, prefix)) shapes[name] = std::move(tensor.shape);
+  return shapes;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,89 @@
+// Computes the layers of core/model/layers/activations.h: values and slopes. Private to net.cc.
+#pragma once
+
+#include <cmath>
+
+#include "core/model/layers/activations.h"
+#include "core/model/net/bound_layer.h"
+#include "core/model/net/pushforward.h"
+
+namespace hyperserve {
+
+inline auto Forward(const TanhLayer&, const at::Tensor& a) {
+  const at::Tensor y = at::tanh(a);
+  return Pointwise(y, [y] { return 1 - y * y; });
+}
+
+inline auto Forward(const SigmoidLayer&, const at::Tensor& a) {
+  const at::Tensor y = at::sigmoid(a);
+  return Pointwise(y, [y] { return y * (1 - y); });
+}
+
+inline auto Forward(const SinLayer&, const at::Tensor& a) {
+  return Pointwise(at::sin(a), [a] { return at::cos(a); });
+}
+
+inline auto Forward(const ReluLayer&, const at::Tensor& a) {
+  return Pointwise(at::relu(a), [a] { return at::gt(a, 0).to(a.scalar_type()); });
+}
+
+inline auto Forward(const SiluLayer&, const at::Tensor& a) {
+  const at::Tensor gate = at::sigmoid(a);
+  return Pointwise(a * gate, [a, gate] { return gate * (1 + a * (1 - gate)); });
+}
+
+// scale a where a > 0, else scale alpha (e^a - 1).
+inline auto ExponentialLinear(const at::Tensor& a, const double alpha, const double scale) {
+  return Pointwise(at::elu(a, alpha, scale), [=] {
+    return at::where(at::gt(a, 0), scale, at::exp(at::clamp_max(a, 0)) * (alpha * scale));
+  });
+}
+
+inline auto Forward(const EluLayer& elu, const at::Tensor& a) {
+  return ExponentialLinear(a, elu.alpha, 1.0);
+}
+
+// With these two constants layers keep mean 0 and variance 1 (Klambauer et al. 2017,
+// "Self-Normalizing Neural Networks").
+inline auto Forward(const SeluLayer&, const at::Tensor& a) {
+  return ExponentialLinear(a, 1.6732632423543772, 1.0507009873554805);
+}
+
+inline auto Forward(const LeakyReluLayer& leaky, const at::Tensor& a) {
+  return Pointwise(at::leaky_relu(a, leaky.negative_slope), [=] {
+    const at::Tensor one = at::ones({}, a.options());
+    return at::where(at::gt(a, 0), one, one * leaky.negative_slope);
+  });
+}
+
+// (max(b, 0) + log(1 + e^-|b|)) / beta with b = beta a: no cancellation and no overflow.
+inline auto Forward(const SoftplusLayer& softplus, const at::Tensor& a) {
+  const double beta = softplus.beta;
+  const at::Tensor b = beta == 1.0 ? a : a * beta;
+  // maximum() splits the derivative between equal arguments, which gives the correct 1/2 at zero.
+  const at::Tensor y =
+      at::log1p(at::abs(b).neg_().exp()).add_(at::maximum(b, at::zeros({}, b.options())));
+  return Pointwise(beta == 1.0 ? y : y / beta, [b] { return at::sigmoid(b); });
+}
+
+// a p with p = (1 + erf(a / sqrt 2)) / 2 or p = (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))) / 2
+// (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units").
+inline auto Forward(const GeluLayer& gelu, const at::Tensor& a) {
+  const bool by_tanh = gelu.approximate == GeluForm::kTanh;
+  const double root = M_SQRT2 * M_2_SQRTPI / 2, cubic = 0.044715;  // sqrt(2 / pi)
+  const at::Tensor p =
+      (1 + (by_tanh ? at::tanh((a + a * a * a * cubic) * root) : at::erf(a * M_SQRT1_2))) * 0.5;
+  return Pointwise(a * p, [=] {
+    const at::Tensor density = by_tanh ? p * (1 - p) * (a * a * (3 * cubic) + 1) * (2 * root)
+                                       : at::exp(a * a * -0.5) * (root / 2);
+    return p + a * density;
+  });
+}
+
+inline auto Forward(const PreluLayer&, const at::Tensor& x, const BoundLayer& bound) {
+  const at::Tensor slopes = PerChannel(bound.weight, x), positive = at::gt(x, 0);
+  return Pushforward{at::where(positive, x, x * slopes),
+                     [=](const at::Tensor& t) { return at::where(positive, t, t * slopes); }};
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,26 @@
+// The data of a forward pass: values with tangents, and layers with their tensors.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+
+namespace hyperserve {
+
+// A value and its derivatives along T directions; no derivatives where `tangents` is undefined.
+struct Dual {
+  at::Tensor value;     // [B, ...]
+  at::Tensor tangents;  // [T, B, ...]
+};
+
+// A layer with its tensors. Tensors that its kind does not have are undefined.
+struct BoundLayer {
+  Layer layer;
+  at::Tensor weight, bias, running_mean, running_var;
+  std::vector<BoundLayer> inner;  // the inner layers
+};
+
+}  // namespace hyperserve

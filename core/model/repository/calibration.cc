@@ -1,0 +1,122 @@
+#include "core/model/repository/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/model/spec/proto_json.h"
+#include "hyperserve/v1/model.pb.h"
+
+namespace hyperserve {
+namespace {
+
+// A fixed or adaptive plan; default and auto name no method.
+absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
+  HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
+  if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' names no method and steps or tolerance, as dopri5:1e-5 does"));
+}
+
+absl::StatusOr<Plan> ParseDefaultPlan(const std::string& text) {
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParseDefinitePlan(text));
+  if (plan.tier != Tier::kFast) return plan;
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "': tier fast is not built yet"));
+}
+
+absl::StatusOr<Plan> ParseMeasuredPlan(const std::string& text) {
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParseDefinitePlan(text));
+  if (PrintPlan(plan) == text) return plan;
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan '", text, "' is spelled '", PrintPlan(plan), "'"));
+}
+
+absl::Status CheckNumbers(const v1::Calibration::Plan& entry) {
+  for (const auto& [name, value] : {std::pair("error_mean", entry.error_mean()),
+                                    {"error_max", entry.error_max()},
+                                    {"agreement", entry.agreement()},
+                                    {"nfe", entry.nfe()},
+                                    {"correction_evaluations", entry.correction_evaluations()},
+                                    {"macs", entry.macs()},
+                                    {"seconds_per_row", entry.seconds_per_row()}}) {
+    if (!std::isfinite(value) || value < 0.0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("plan '", entry.plan(), "': ", name, " is ", value,
+                       ", which is not a finite number of at least 0"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const PlanCalibration* Calibration::Find(const Plan& plan) const {
+  const auto found = std::find_if(plans.begin(), plans.end(), [&](const PlanCalibration& measured) {
+    return measured.plan == plan;
+  });
+  return found == plans.end() ? nullptr : &*found;
+}
+
+Plan DefaultPlanOf(const Calibration& calibration) {
+  return calibration.default_plan.value_or(Plan{.choice = kFallbackPlan});
+}
+
+absl::StatusOr<Calibration> ParseCalibration(std::string_view json) {
+  HS_ASSIGN_OR_RETURN(const v1::Calibration message, ParseFileJson<v1::Calibration>(json));
+  Calibration calibration = {.base_digest = message.base_digest(),
+                             .default_plan = std::nullopt,
+                             .reference = message.reference(),
+                             .device = message.device(),
+                             .rows = message.rows(),
+                             .plans = {}};
+  if (!message.default_plan().empty()) {
+    const absl::StatusOr<Plan> plan = ParseDefaultPlan(message.default_plan());
+    if (!plan.ok()) return Annotate(plan.status(), "default_plan");
+    calibration.default_plan = *plan;
+  }
+  for (const v1::Calibration::Plan& entry : message.plans()) {
+    const std::string place = absl::StrCat("plans[", calibration.plans.size(), "]");
+    const absl::StatusOr<Plan> plan = ParseMeasuredPlan(entry.plan());
+    if (!plan.ok()) return Annotate(plan.status(), place);
+    HS_RETURN_IF_ERROR(Annotate(CheckNumbers(entry), place));
+    calibration.plans.push_back({.plan = *plan,
+                                 .error_mean = entry.error_mean(),
+                                 .error_max = entry.error_max(),
+                                 .agreement = entry.agreement(),
+                                 .nfe = entry.nfe(),
+                                 .correction_evaluations = entry.correction_evaluations(),
+                                 .macs = entry.macs(),
+                                 .seconds_per_row = entry.seconds_per_row(),
+                                 .batch = entry.batch(),
+                                 .wins = entry.wins()});
+  }
+  return calibration;
+}
+
+std::string PrintCalibration(const Calibration& calibration) {
+  v1::Calibration message;
+  message.set_format(kFileFormat);
+  message.set_base_digest(calibration.base_digest);
+  if (calibration.default_plan) message.set_default_plan(PrintPlan(*calibration.default_plan));
+  message.set_reference(calibration.reference);
+  message.set_device(calibration.device);
+  message.set_rows(calibration.rows);
+  for (const PlanCalibration& plan : calibration.plans) {
+    v1::Calibration::Plan& entry = *message.add_plans();
+    entry.set_plan(PrintPlan(plan.plan));
+    entry.set_error_mean(plan.error_mean);
+    entry.set_error_max(plan.error_max);
+    entry.set_agreement(plan.agreement);
+    entry.set_nfe(plan.nfe);
+    entry.set_correction_evaluations(plan.correction_evaluations);
+    entry.set_macs(plan.macs);
+    entry.set_seconds_per_row(plan.seconds_per_row);
+    entry.set_batch(plan.batch);
+    entry.set_wins(plan.wins);
+  }
+  return PrintProtoJson(message);
+}
+
+}  // namespace hyperserve

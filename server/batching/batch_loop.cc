@@ -1,0 +1,259 @@
+#include "server/batching/batch_loop.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/live_run.h"
+#include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
+
+namespace hyperserve {
+namespace {
+
+// How late a deadline or a cancellation is noticed in a queue, beside what a turn takes.
+constexpr std::chrono::milliseconds kSweepEvery{50};
+
+// A solver without a run must find a place, also when all others hold one.
+BatcherOptions WithPlaces(BatcherOptions options) {
+  options.live_runs_max = std::max(options.live_runs_max, int64_t{2} * options.solvers);
+  return options;
+}
+
+}  // namespace
+
+BatchLoop::BatchLoop(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock)
+    : options_(WithPlaces(std::move(options))),
+      clock_(clock),
+      queues_(options_),
+      pool_(options_, runtime) {}
+
+absl::Status BatchLoop::Admit(const std::shared_ptr<PendingRequest>& request) {
+  const Work& work = request->work();
+  const std::lock_guard lock(mutex_);
+  if (intake_ == Intake::kDraining) {
+    return absl::UnavailableError("the server is shutting down; try another one");
+  }
+  QueueDepth depth = queues_.depth();
+  depth.bytes = live_bytes_;
+  depth.macs = live_macs_;
+  HS_RETURN_IF_ERROR(DecideAdmission(depth,
+                                     {.rows = work.segment.rows,
+                                      .bytes = work.bytes,
+                                      .macs = work.macs,
+                                      .opens_queue = queues_.Find(work.spec) == nullptr},
+                                     options_));
+  queues_.Add(request, turn_);
+  live_bytes_ += work.bytes;
+  live_macs_ += work.macs;
+  live_.insert(request);
+  LookAround();
+  return absl::OkStatus();
+}
+
+void BatchLoop::Submit(Work work, WorkDone done) {
+  work.batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
+  const auto request =
+      std::make_shared<PendingRequest>(std::move(work), std::move(done), clock_->Now());
+  absl::Status status = request->work().segment.rows < 1
+                            ? absl::InvalidArgumentError("a request needs at least one row")
+                            : request->Death(request->arrival());
+  if (status.ok()) status = Admit(request);
+  if (!status.ok()) request->Finish(status, {});
+}
+
+void BatchLoop::Finish(const std::shared_ptr<PendingRequest>& request,
+                       absl::StatusOr<WorkResult> result) {
+  if (!request->Finish(std::move(result), request->Times(clock_->Now()))) return;
+  const std::lock_guard lock(mutex_);
+  if (live_.erase(request) > 0) {
+    live_bytes_ -= request->work().bytes;
+    live_macs_ -= request->work().macs;
+  }
+  if (live_.empty()) live_changed_.notify_all();
+}
+
+bool BatchLoop::Step(Seat& seat) {
+  const Clock::TimePoint now = clock_->Now();
+  if (seat.run_ != nullptr) Settle(seat, now);
+  const bool turn_over = now >= seat.turn_ends_;
+  if (seat.run_ == nullptr || seat.run_->empty() || (turn_over && contended_)) {
+    Turn turn = Choose(seat, now);
+    const bool idle = turn.idle;
+    BeginTurn(seat, std::move(turn), now);
+    if (idle) return false;
+  } else if (turn_over) {
+    seat.turn_ends_ = now + options_.turn_max;
+  }
+  if (seat.run_ != nullptr && !seat.run_->empty()) seat.run_->Evaluate(*clock_, now);
+  return true;
+}
+
+void BatchLoop::Settle(Seat& seat, Clock::TimePoint now) {
+  if (seat.run_->empty()) return;
+  LiveRun::Settled settled = seat.run_->Settle(now);
+  if (!settled.again.empty()) TryAgain(*seat.run_->origin().queue, std::move(settled.again));
+  for (LiveRun::Ended& ended : settled.ended) {
+    const std::shared_ptr<PendingRequest>& request = ended.piece.request;
+    if (!ended.rows.ok()) {
+      Finish(request, ended.rows.status());
+      continue;
+    }
+    if (options_.on_batch) options_.on_batch(ended.report);
+    std::optional<WorkResult> whole =
+        request->Accept(ended.piece.index, seat.run_->ResultOf(*std::move(ended.rows)));
+    if (whole) Finish(request, *std::move(whole));
+  }
+}
+
+BatchLoop::Turn BatchLoop::Choose(Seat& seat, Clock::TimePoint now) {
+  Turn turn;
+  const std::lock_guard lock(mutex_);
+  if (seat.run_ != nullptr) {
+    pool_.Measure(*seat.run_);
+    if (seat.run_->empty()) {
+      turn.ended = std::move(seat.run_);
+      RunEnded(*turn.ended->origin().queue, turn.ended->origin().place);
+    }
+  }
+  if (now >= next_sweep_) {
+    next_sweep_ = now + kSweepEvery;
+    turn.taken.dead = queues_.TakeDead(now);
+  }
+  Decide(seat, now, turn);
+  if (turn.idle != seat.idle_) {
+    idle_ += turn.idle ? 1 : -1;
+    seat.idle_ = turn.idle;
+  }
+  LookAround();
+  return turn;
+}
+
+void BatchLoop::Decide(Seat& seat, Clock::TimePoint now, Turn& turn) {
+  const LiveRun* const own = seat.run_.get();
+  if (own != nullptr) pool_.GiveWay(std::move(seat.run_));
+  const std::vector<RunSnapshot> runs = pool_.Look();
+  const QueueSet::View waiting = queues_.Look(pool_.pace());
+  turn.number = ++turn_;
+  const BatchDecision decision = DecideBatch({.runs = runs,
+                                              .queues = waiting.snapshots,
+                                              .taken = pool_.taken(),
+                                              .now = now,
+                                              .intake = intake_,
+                                              .turn = turn_},
+                                             options_);
+  QueueSet::Taken taken;
+  if (decision.run) {
+    seat.run_ = pool_.Take(*decision.run);
+    seat.run_->served = turn_;
+    if (seat.run_.get() != own) seat.run_->BeginTurn();
+    taken = queues_.TakeForRun(*seat.run_->origin().queue, decision.pick, decision.joining,
+                               seat.run_->load(), seat.run_->room(), now);
+  } else if (decision.start) {
+    Queue* const queue = waiting.queues[*decision.start];
+    taken = queues_.TakeForStart(*queue, decision.pick, now);
+    if (!taken.pieces.empty()) {
+      turn.start = queue;
+      turn.place = decision.place;
+      pool_.Reserve(decision.place);
+    }
+  } else {
+    turn.idle = true;
+  }
+  turn.taken.pieces = std::move(taken.pieces);
+  std::ranges::move(taken.dead, std::back_inserter(turn.taken.dead));
+}
+
+void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
+  turn.ended.reset();
+  for (const Piece& piece : turn.taken.dead) Finish(piece.request, piece.request->Death(now));
+  if (turn.start != nullptr) {
+    int64_t rows = 0;
+    for (const Piece& piece : turn.taken.pieces) rows += piece.segment.rows;
+    absl::StatusOr<std::unique_ptr<LiveRun>> run = pool_.Start(turn.start, turn.place, rows);
+    if (!run.ok()) {
+      Refuse(std::move(turn), run.status(), now);
+      return;
+    }
+    seat.run_ = *std::move(run);
+    seat.run_->served = turn.number;
+  }
+  for (Piece& piece : turn.taken.pieces) {
+    const std::shared_ptr<PendingRequest> request = piece.request;
+    const absl::Status admitted = seat.run_->Admit(std::move(piece), now);
+    if (!admitted.ok()) Finish(request, admitted);
+  }
+  seat.turn_ends_ = now + options_.turn_max;
+}
+
+void BatchLoop::Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now) {
+  std::vector<Piece>& pieces = turn.taken.pieces;
+  if (pieces.size() == 1) {
+    Finish(pieces.front().request, status);
+  } else {
+    for (Piece& piece : pieces) piece.alone = true;
+    TryAgain(*turn.start, std::move(pieces));
+  }
+  const std::lock_guard lock(mutex_);
+  RunEnded(*turn.start, turn.place);
+}
+
+void BatchLoop::TryAgain(Queue& queue, std::vector<Piece> pieces) {
+  const std::lock_guard lock(mutex_);
+  for (Piece& piece : pieces) queues_.PutBack(queue, std::move(piece));
+  LookAround();
+}
+
+void BatchLoop::RunEnded(Queue& queue, Place place) {
+  pool_.Release(place);
+  queues_.RunEnded(queue);
+}
+
+void BatchLoop::LookAround() {
+  contended_ = idle_ == 0 && HasWork();
+  if (idle_ > 0 && HasWork()) work_changed_.notify_one();
+}
+
+bool BatchLoop::WaitForWork() {
+  std::unique_lock lock(mutex_);
+  work_changed_.wait(lock, [this] { return stopping_ || HasWork(); });
+  return !stopping_ || HasWork();
+}
+
+bool BatchLoop::Drain(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  intake_ = Intake::kDraining;
+  const Clock::TimePoint until = clock_->Now() + limit;
+  while (!live_.empty() && clock_->Now() < until) clock_->WaitUntil(lock, live_changed_, until);
+  if (live_.empty()) return true;
+  const auto rest = live_;
+  lock.unlock();
+  for (const std::shared_ptr<PendingRequest>& request : rest) {
+    Finish(request, absl::UnavailableError(
+                        "the server shut down before this request was finished; try another one"));
+  }
+  lock.lock();
+  live_changed_.wait(lock, [this] { return live_.empty(); });
+  return false;
+}
+
+void BatchLoop::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  work_changed_.notify_all();
+}
+
+QueueDepth BatchLoop::depth() const {
+  const std::lock_guard lock(mutex_);
+  QueueDepth depth = queues_.depth();
+  depth.bytes = live_bytes_;
+  depth.macs = live_macs_;
+  return depth;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,103 @@
+// The steps of a solver, without its thread, so that a test can make them one by one. Holds the
+// batcher's lock and all that it guards. Internal to this folder.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "core/engine/device_runtime.h"
+#include "server/batching/batch_policy.h"
+#include "server/batching/batcher_options.h"
+#include "server/batching/engine_pool.h"
+#include "server/batching/live_run.h"
+#include "server/batching/queue_set.h"
+#include "server/batching/request.h"
+#include "server/batching/work.h"
+#include "server/clock/clock.h"
+
+namespace hyperserve {
+
+// Thread-safe. Requests are answered with no lock held.
+class BatchLoop {
+ public:
+  // The state of one solver: the run that it holds. Belongs to one thread; the loop must outlive
+  // it.
+  class Seat {
+    friend class BatchLoop;
+    std::unique_ptr<LiveRun> run_;
+    Clock::TimePoint turn_ends_;
+    bool idle_ = false;  // guarded by the loop's lock
+  };
+
+  // `runtime` and `clock` must outlive the loop.
+  BatchLoop(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock);
+
+  // As Batcher::Submit.
+  void Submit(Work work, WorkDone done);
+
+  // Answers the requests that the seat's last evaluation finished, decides what to solve if the
+  // seat's turn is over, and makes one evaluation of f. Never waits for work. False: there is none.
+  bool Step(Seat& seat);
+
+  // Waits until there may be work. False: Stop was called and no work is left.
+  bool WaitForWork();
+
+  // As Batcher::Drain.
+  bool Drain(std::chrono::milliseconds limit);
+  void Stop();  // ends WaitForWork
+  QueueDepth depth() const;
+
+ private:
+  // The result of a decision for a seat.
+  struct Turn {
+    std::unique_ptr<LiveRun> ended;  // the seat's last run; destroyed outside the lock
+    bool idle = false;               // there is nothing to do
+    Queue* start = nullptr;          // start a run for this queue, at this place
+    Place place = Place::kAny;
+    uint64_t number = 0;
+    QueueSet::Taken taken;  // pieces to admit; pieces for which nobody waits
+  };
+
+  absl::Status Admit(const std::shared_ptr<PendingRequest>& request);
+  void Settle(Seat& seat, Clock::TimePoint now);
+  Turn Choose(Seat& seat, Clock::TimePoint now);
+  void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
+  // The runtime could not start the turn's run.
+  void Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now);
+  void TryAgain(Queue& queue, std::vector<Piece> pieces);
+  void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
+
+  // With the lock held:
+  void Decide(Seat& seat, Clock::TimePoint now, Turn& turn);
+  void RunEnded(Queue& queue, Place place);
+  bool HasWork() const { return !queues_.empty() || !pool_.empty(); }
+  // Called after every change of the queues, the runs and the idle seats.
+  void LookAround();
+
+  const BatcherOptions options_;
+  const Clock* const clock_;
+  // True: other work wants a solver and none is idle. Written under the lock and read without it,
+  // so that a run whose turn is over goes on without the lock where nothing else waits.
+  std::atomic<bool> contended_{false};
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_changed_;  // WaitForWork waits on it
+  std::condition_variable live_changed_;  // Drain waits on it
+  // All below guarded by mutex_.
+  QueueSet queues_;
+  EnginePool pool_;
+  std::unordered_set<std::shared_ptr<PendingRequest>> live_;  // admitted, not answered
+  int64_t live_bytes_ = 0, live_macs_ = 0;
+  Intake intake_ = Intake::kOpen;
+  bool stopping_ = false;
+  int idle_ = 0;  // seats
+  uint64_t turn_ = 0;
+  Clock::TimePoint next_sweep_;
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,29 @@
+// What a call asks, as plain data of our own. The edge of a protocol (server/rpc) makes an ask from
+// a message and checks nothing. A field that the message spells wrongly becomes an error value in
+// the ask; Prepare returns it. So every protocol gets the same errors in the same order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+
+namespace hyperserve {
+
+// The fields that every call that solves has.
+struct AskTerms {
+  std::string model;
+  absl::StatusOr<Plan> plan = Plan{};  // an error: its spelling is wrong
+  int64_t max_steps = 0;               // limit on the steps of an adaptive row; 0: steps_max
+  int64_t generation = 0;              // of the correction to use; 0: the active one
+  std::string request_id;              // empty: the server makes one
+  int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
+};
+
+// Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the
+// call is answered. An error: the dtype is unknown; the message does not name the field.
+using AskedRows = absl::StatusOr<TensorView>;
+
+}  // namespace hyperserve

@@ -1,0 +1,145 @@
+#include "server/calls/flow.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "server/batching/work.h"
+#include "server/calls/job.h"
+#include "server/calls/limits.h"
+#include "server/calls/resolve.h"
+#include "server/calls/rows.h"
+#include "server/registry/served_model.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kLogDensityBytes = 8;
+
+absl::Status CheckRowCount(int64_t rows, int64_t rows_max, std::string_view limit) {
+  if (rows >= 1 && rows <= rows_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("rows: ", rows, " is not within [1, ", Absl(limit), " = ", rows_max, "]",
+                   rows < 1 ? "" : "; ask for them in several requests"));
+}
+
+// Row numbers go up to 2^64 - 1.
+absl::Status CheckRowNumbers(uint64_t first_row, int64_t rows) {
+  if (static_cast<uint64_t>(rows) - 1 <= std::numeric_limits<uint64_t>::max() - first_row) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("first_row: ", first_row, " and ", rows, " rows pass the last row, 2^64 - 1"));
+}
+
+// The job of Sample and of SampleStream. Checks all but the number of rows.
+absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
+                          const CallLimits& limits) {
+  HS_RETURN_IF_ERROR(CheckKind(*served, ModelKind::kFlow, "Sample"));
+  const Model& model = *served->model;
+  Job job{.served = std::move(served),
+          .task = {.direction = Direction::kNoiseToData,
+                   .span = model.spec().span,
+                   .entry = Entry::kNoise,
+                   .log_density = ask.log_density},
+          .rows = ask.rows,
+          .seed = ask.seed,
+          .first_row = ask.first_row};
+  HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
+  job.row_bytes = model.state_elements() * NumberBytes(job.plan.plan.tier) +
+                  (ask.log_density ? kLogDensityBytes : 0);
+  return job;
+}
+
+// The most rows that the reply and the limits on rows, bytes and work of a request allow.
+int64_t ChooseChunkRows(const Job& job, int64_t reply_bytes, const CallLimits& limits) {
+  const auto affordable = static_cast<int64_t>(
+      std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));
+  return std::min({RowsThatFit(reply_bytes, job.row_bytes), limits.chunk_rows_default,
+                   limits.request_rows_max, affordable,
+                   std::max<int64_t>(1, limits.request_bytes_max / job.row_bytes)});
+}
+
+}  // namespace
+
+absl::StatusOr<Prepared> Prepare(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
+                                 const CallLimits& limits) {
+  HS_ASSIGN_OR_RETURN(Job job, JobOf(ask, std::move(served), limits));
+  HS_RETURN_IF_ERROR(CheckRowCount(ask.rows, limits.request_rows_max, "request_rows_max"));
+  HS_RETURN_IF_ERROR(CheckRowNumbers(ask.first_row, ask.rows));
+  HS_RETURN_IF_ERROR(
+      CheckReplyFits(ask.rows, job.row_bytes, ask.terms, limits, "call SampleStream"));
+  return Assemble(std::move(job), limits);
+}
+
+SampleAnswer MakeAnswer(const SampleAsk&, const ServedModel&, SolveInfo info, WorkResult result) {
+  SetResult(result, info);
+  BlankFailedRows(result.rows.status, result.rows.state);
+  BlankFailedRows(result.rows.status, result.rows.log_density);
+  return {.info = std::move(info),
+          .samples = std::move(result.rows.state),
+          .log_density = std::move(result.rows.log_density)};
+}
+
+absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
+                                             std::shared_ptr<const ServedModel> served,
+                                             const CallLimits& limits) {
+  const SampleAsk& sample = ask.sample;
+  HS_ASSIGN_OR_RETURN(Job job, JobOf(sample, std::move(served), limits));
+  HS_RETURN_IF_ERROR(CheckRowCount(sample.rows, limits.stream_rows_max, "stream_rows_max"));
+  HS_RETURN_IF_ERROR(CheckRowNumbers(sample.first_row, sample.rows));
+  HS_ASSIGN_OR_RETURN(const int64_t reply_bytes, ReplyBytesLimit(sample.terms, limits));
+  PreparedStream stream{.rows = sample.rows, .chunk_rows = ask.chunk_rows};
+  if (ask.chunk_rows == 0) stream.chunk_rows = ChooseChunkRows(job, reply_bytes, limits);
+  HS_RETURN_IF_ERROR(Annotate(
+      CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
+  job.rows = std::min(stream.chunk_rows, sample.rows);
+  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, sample.terms, limits,
+                                    "ask for a smaller chunk_rows"));
+  HS_RETURN_IF_ERROR(SizeOf(job, limits).status());
+  job.rows = 1;
+  HS_ASSIGN_OR_RETURN(stream.first_row, Assemble(std::move(job), limits));
+  return stream;
+}
+
+Work ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
+  Work chunk = stream.first_row.work;
+  chunk.segment.rows = rows;
+  chunk.segment.first_row += static_cast<uint64_t>(begin);
+  chunk.bytes *= rows;
+  chunk.macs *= rows;
+  return chunk;
+}
+
+absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const ServedModel> served,
+                                 const CallLimits& limits) {
+  HS_RETURN_IF_ERROR(CheckKind(*served, ModelKind::kFlow, "LogProb"));
+  const Model& model = *served->model;
+  Job job{.served = std::move(served),
+          .task = {.direction = Direction::kDataToNoise,
+                   .span = model.spec().span,
+                   .entry = Entry::kState,
+                   .log_density = true,
+                   .want_state = false},
+          .row_bytes = kLogDensityBytes};
+  HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
+  HS_ASSIGN_OR_RETURN(job.data, TakeRows(ask.inputs, {.field = "inputs",
+                                                      .row_shape = model.state_shape(),
+                                                      .rows_max = limits.request_rows_max,
+                                                      .tier = job.plan.plan.tier}));
+  job.rows = job.data.shape[0];
+  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
+  return Assemble(std::move(job), limits);
+}
+
+LogProbAnswer MakeAnswer(const LogProbAsk&, const ServedModel&, SolveInfo info, WorkResult result) {
+  SetResult(result, info);
+  BlankFailedRows(result.rows.status, result.rows.log_density);
+  return {.info = std::move(info), .log_prob = std::move(result.rows.log_density)};
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,78 @@
+// The calls of flows: Sample, SampleStream and LogProb. Pure; any thread may call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
+#include "server/calls/info.h"
+#include "server/calls/limits.h"
+#include "server/calls/prepare.h"
+#include "server/registry/served_model.h"
+
+namespace hyperserve {
+
+// Samples first_row to first_row + rows - 1 of the stream that `seed` begins.
+struct SampleAsk {
+  AskTerms terms;
+  int64_t rows = 0;
+  uint64_t seed = 0;
+  uint64_t first_row = 0;
+  bool log_density = false;  // asks for log p(x) of each sample x
+};
+
+struct SampleAnswer {
+  SolveInfo info;
+  HostTensor samples;      // [rows, dimensions]; NaN in rows that failed
+  HostTensor log_density;  // F64 [rows]; NaN in rows that failed; empty: not asked for
+};
+
+// Checks the ask and makes its work. kInvalidArgument: the model is no flow, the rows or their
+// numbers are out of range, the reply or the work is over a limit. Else it fails as ResolvePlan
+// does.
+absl::StatusOr<Prepared> Prepare(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
+                                 const CallLimits& limits);
+// Makes the answer from what was solved; InfoOf and SetTimes have filled `info`.
+SampleAnswer MakeAnswer(const SampleAsk& ask, const ServedModel& served, SolveInfo info,
+                        WorkResult result);
+
+// The same samples in chunks of `chunk_rows`; the last chunk may be shorter.
+struct StreamAsk {
+  SampleAsk sample;
+  int64_t chunk_rows = 0;  // 0: the server chooses
+};
+
+struct PreparedStream {
+  Prepared first_row;      // the work of the first row alone: ChunkOf scales it
+  int64_t rows = 0;        // of the whole stream
+  int64_t chunk_rows = 0;  // at least 1
+};
+// Fails as Prepare does. The limits on a request's rows, reply and work hold for one chunk;
+// stream_rows_max holds for the stream.
+absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
+                                             std::shared_ptr<const ServedModel> served,
+                                             const CallLimits& limits);
+// The work of rows [begin, begin + rows) of the stream.
+Work ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
+
+// log p(x) of given points x.
+struct LogProbAsk {
+  AskTerms terms;
+  AskedRows inputs = TensorView{};  // [rows, dimensions]: F32 (F64 in tier double)
+};
+
+struct LogProbAnswer {
+  SolveInfo info;
+  HostTensor log_prob;  // F64 [rows]; NaN in rows that failed
+};
+
+// As for SampleAsk. kInvalidArgument also where the points do not fit the model.
+absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const ServedModel> served,
+                                 const CallLimits& limits);
+LogProbAnswer MakeAnswer(const LogProbAsk& ask, const ServedModel& served, SolveInfo info,
+                         WorkResult result);
+
+}  // namespace hyperserve

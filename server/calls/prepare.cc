@@ -1,0 +1,96 @@
+#include "server/calls/prepare.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
+#include "server/calls/limits.h"
+#include "server/registry/served_model.h"
+
+namespace hyperserve {
+namespace {
+
+// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status.
+constexpr int64_t kInfoRowBytes = 24;
+// Bytes of the rest of a reply: strings, shapes, tags.
+constexpr int64_t kInfoBytes = 1024;
+
+}  // namespace
+
+absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
+  HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
+  const Model& model = *job.served->model;
+  const StepPlan plan = StepPlanOf(job.plan.plan);
+  const auto data = std::make_shared<const HostTensor>(std::move(job.data));
+  Work work{.segment = {.rows = job.rows,
+                        .data = data->view(),
+                        .seed = job.seed,
+                        .first_row = job.first_row,
+                        .control = ControlOf(plan, job.plan.max_steps)},
+            .keep_alive = data,
+            .bytes = size.bytes,
+            .macs = size.macs,
+            .evaluations = size.row.evaluations,
+            .evaluation_macs = size.row.evaluation_macs,
+            .batch_rows_max = size.batch_rows_max,
+            .model_label = job.served->name,
+            .plan_label = job.plan.label};
+  BatchSpec& spec = work.spec;
+  spec.model = job.served->model;
+  if (job.plan.generation) spec.correction = job.plan.generation->correction;
+  SetPlan(plan, spec);
+  spec.tier = job.plan.plan.tier;
+  spec.entry = job.task.entry;
+  if (spec.entry != Entry::kNoise) spec.dtype = data->dtype;
+  spec.direction = job.task.direction;
+  if (job.task.span != model.spec().span) spec.span = job.task.span;
+  spec.save_at = std::move(job.task.save_at);
+  spec.want_state = job.task.want_state;
+  spec.want_outputs = job.task.want_outputs;
+  if (job.task.log_density) spec.log_density = LogDensity::kDivergence;
+  return Prepared{.served = std::move(job.served), .plan = std::move(job.plan), .work = work};
+}
+
+absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call) {
+  const ModelKind kind = served.model->spec().kind;
+  if (kind == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(Absl(call), " needs a ", Absl(ModelKindName(wanted)), "; model '", served.name,
+                   "' is a ", Absl(ModelKindName(kind)), " (",
+                   kind == ModelKind::kFlow ? "Sample, LogProb, Solve" : "Classify, Solve", ")"));
+}
+
+absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {
+  if (terms.max_reply_bytes < 0 || terms.max_reply_bytes > limits.reply_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_reply_bytes: ", terms.max_reply_bytes, " is not within [0, reply_bytes_max = ",
+        limits.reply_bytes_max, "]; 0 asks for ", limits.reply_bytes_default));
+  }
+  return terms.max_reply_bytes == 0 ? limits.reply_bytes_default : terms.max_reply_bytes;
+}
+
+int64_t RowsThatFit(int64_t reply_bytes, int64_t row_bytes) {
+  return std::max<int64_t>(1, (reply_bytes - kInfoBytes) / (row_bytes + kInfoRowBytes));
+}
+
+absl::Status CheckReplyFits(int64_t rows, int64_t row_bytes, const AskTerms& terms,
+                            const CallLimits& limits, std::string_view way_out) {
+  HS_ASSIGN_OR_RETURN(const int64_t limit, ReplyBytesLimit(terms, limits));
+  const int64_t bytes = kInfoBytes + rows * (row_bytes + kInfoRowBytes);
+  if (bytes <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the reply would take ", bytes, " bytes, more than max_reply_bytes = ", limit,
+                   "; ", Absl(way_out), ", or raise max_reply_bytes (and the client's own limit)"));
+}
+
+int64_t NumberBytes(Tier tier) { return tier == Tier::kDouble ? 8 : 4; }
+
+}  // namespace hyperserve

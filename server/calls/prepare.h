@@ -1,0 +1,50 @@
+// Makes a job into work for the batcher, and holds the checks that calls share. Every error of a
+// call is found here or in the call's own file, before the call waits in a queue. Pure; any thread
+// may call. The deadline and the cancellation are not set here: Call::Bind sets them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "server/batching/batcher.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
+#include "server/calls/job.h"
+#include "server/calls/limits.h"
+#include "server/calls/resolve.h"
+#include "server/registry/served_model.h"
+
+namespace hyperserve {
+
+struct Prepared {
+  std::shared_ptr<const ServedModel> served;  // pinned
+  ResolvedPlan plan;
+  Work work;  // without deadline and cancellation
+};
+
+// The one function that knows the form in which the batcher and the engines take work. Fails as
+// SizeOf does.
+absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
+
+// kInvalidArgument: the model is of another kind than the call needs.
+absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call);
+
+// The bytes that the reply may take: what the request asks for, else the default.
+// kInvalidArgument: it asks for more than reply_bytes_max.
+absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits);
+// How many rows of `row_bytes` each fit into a reply of `reply_bytes`; at least 1.
+int64_t RowsThatFit(int64_t reply_bytes, int64_t row_bytes);
+// kInvalidArgument: the reply would be larger than ReplyBytesLimit. `way_out` tells the caller what
+// to do instead.
+absl::Status CheckReplyFits(int64_t rows, int64_t row_bytes, const AskTerms& terms,
+                            const CallLimits& limits, std::string_view way_out);
+inline constexpr std::string_view kFewerRows = "send fewer rows in one request";
+
+// Bytes of one number of a state or an output: 8 in tier double, else 4.
+int64_t NumberBytes(Tier tier);
+
+}  // namespace hyperserve

@@ -1,0 +1,134 @@
+#include "server/calls/resolve.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+
+namespace hyperserve {
+namespace {
+
+// The default plan in the tier that was asked for. A hypersolved default is replaced by the
+// fallback where a log-density is asked for, which it cannot carry; the reply says which plan ran.
+Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
+  if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
+  Plan plan = DefaultPlanOf(model.calibration);
+  if (task.log_density && plan.hypersolved()) plan = {.choice = kFallbackPlan};
+  if (asked.tier != Tier::kExact) plan.tier = asked.tier;
+  return plan;
+}
+
+absl::Status CheckImplemented(const Plan& plan, const Task& task) {
+  if (std::holds_alternative<AutoPlan>(plan.choice)) {
+    return absl::UnimplementedError(
+        "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
+        "was measured)");
+  }
+  if (plan.tier == Tier::kFast) {
+    return absl::UnimplementedError(
+        "the fast tier is not built yet; ask for exact (the default) or double");
+  }
+  if (task.log_density && plan.hypersolved()) {
+    return absl::UnimplementedError(
+        absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
+                     "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLimits(const Plan& plan, const AskTerms& terms, const CallLimits& limits) {
+  if (plan.fixed() != nullptr && plan.fixed()->steps > limits.steps_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan: ", plan.fixed()->steps, " steps, more than steps_max = ", limits.steps_max));
+  }
+  if (terms.max_steps < 0 || terms.max_steps > limits.steps_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_steps: ", terms.max_steps, " is not within [0, steps_max = ", limits.steps_max,
+        "]; 0 asks for the limit itself"));
+  }
+  if (terms.generation < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generation: ", terms.generation, " is negative; 0 asks for the active"));
+  }
+  if (terms.generation != 0 && !plan.hypersolved()) {
+    return absl::InvalidArgumentError(absl::StrCat("generation: ", terms.generation,
+                                                   " is pinned, but plan '", PrintPlan(plan),
+                                                   "' is classical and uses no correction"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Generation>> PinGeneration(const MethodChoice& method,
+                                                                int64_t number,
+                                                                const ServedModel& model) {
+  const CorrectionState* state = model.Find(method);
+  if (state == nullptr) {
+    std::vector<std::string> there;
+    for (const CorrectionState& one : model.corrections) there.push_back(PrintMethod(one.method));
+    return absl::NotFoundError(absl::StrCat(
+        "model '", model.name, "' has no hypersolver for '", PrintMethod(method), "'; it has ",
+        there.empty() ? "none" : "those for " + absl::StrJoin(there, ", ")));
+  }
+  if (state->active == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no hypersolver for '", PrintMethod(method), "' of model '", model.name,
+        "' is served: ", state->problem.empty() ? "none has passed its check" : state->problem));
+  }
+  if (number == 0 || number == state->active->number) return state->active;
+  if (state->previous != nullptr && number == state->previous->number) return state->previous;
+  return absl::NotFoundError(absl::StrCat(
+      "generation ", number, " of '", PrintMethod(method), "' of model '", model.name,
+      "' is not served; the active one is ", state->active->number,
+      state->previous ? absl::StrCat(", the previous one ", state->previous->number) : ""));
+}
+
+// Plans that are the default, calibrated or claimed have a label of their own; all others share
+// that of their method. So the set of labels is bounded.
+std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
+  const Plan& plan = resolved.plan;
+  if (plan == DefaultPlanOf(model.calibration) || model.calibration.Find(plan) != nullptr) {
+    return resolved.text;
+  }
+  const FixedPlan* fixed = plan.fixed();
+  if (resolved.generation != nullptr) {
+    const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
+    if (resolved.generation->calibration.Find(plan) != nullptr ||
+        (plan.tier == Tier::kExact &&
+         std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
+      return resolved.text;
+    }
+  }
+  const Method method = fixed != nullptr ? fixed->method.method : plan.adaptive()->method.method;
+  return absl::StrCat(resolved.generation != nullptr ? "hyper_" : "", Absl(NameOf(method).name),
+                      ":other");
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
+                                         const Task& task, const CallLimits& limits) {
+  HS_RETURN_IF_ERROR(terms.plan.status());
+  ResolvedPlan resolved;
+  resolved.plan = FillInDefault(*terms.plan, model, task);
+  HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
+  resolved.text = PrintPlan(resolved.plan);
+  // A fixed plan does not use the limit and always gets the same value.
+  resolved.max_steps = resolved.plan.adaptive() != nullptr && terms.max_steps > 0
+                           ? terms.max_steps
+                           : limits.steps_max;
+  if (resolved.plan.hypersolved()) {
+    const FixedPlan& fixed = *resolved.plan.fixed();
+    HS_ASSIGN_OR_RETURN(resolved.generation, PinGeneration(fixed.method, terms.generation, model));
+    const double eps = (task.span[1] - task.span[0]) / fixed.steps;
+    HS_RETURN_IF_ERROR(CheckApplies(*resolved.generation->correction, fixed, task.direction, eps));
+  }
+  resolved.label = PlanLabel(resolved, model);
+  return resolved;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,46 @@
+// Solve: the bare initial value problem of any model, in the direction of its field. Pure; any
+// thread may call.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/io/tensor.h"
+#include "server/batching/work.h"
+#include "server/calls/ask.h"
+#include "server/calls/info.h"
+#include "server/calls/limits.h"
+#include "server/calls/prepare.h"
+#include "server/registry/served_model.h"
+
+namespace hyperserve {
+
+struct SolveAsk {
+  AskTerms terms;
+  // Where the solve starts: one of the two must be set; `state` wins.
+  std::optional<AskedRows> inputs;            // x, before preprocessing: z(s0) = h_x(x)
+  std::optional<AskedRows> state;             // z(s0) itself
+  std::optional<std::array<double, 2>> span;  // absent: the model's
+  std::vector<double> save_at;                // strictly increasing depths within the span
+  bool partial_states = false;  // rows that failed keep their last state, instead of NaN
+};
+
+struct SolveAnswer {
+  SolveInfo info;
+  HostTensor state;  // z(s1), [rows, state shape]
+  HostTensor saved;  // [rows, save_at, state shape]; empty: no save_at
+};
+
+// Checks the ask and makes its work. kInvalidArgument: no start is set, the rows do not fit the
+// model, the span or save_at is wrong, the reply or the work is over a limit. Else it fails as
+// ResolvePlan does.
+absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const ServedModel> served,
+                                 const CallLimits& limits);
+// Makes the answer from what was solved; InfoOf and SetTimes have filled `info`.
+SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel& served, SolveInfo info,
+                       WorkResult result);
+
+}  // namespace hyperserve

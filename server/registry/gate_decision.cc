@@ -1,0 +1,39 @@
+#include "server/registry/gate_decision.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace hyperserve {
+
+Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin) {
+  if (measurements.empty()) return {.passed = false, .reason = "no number of steps was measured"};
+  Verdict verdict = {.passed = true};
+  std::vector<std::string> lines;
+  for (const GateMeasurement& at : measurements) {
+    std::string line = absl::StrFormat("K = %d: error %.3g, classical method %.3g", at.steps,
+                                       at.candidate_error, at.base_error);
+    if (at.active_error.has_value())
+      absl::StrAppendFormat(&line, ", active %.3g", *at.active_error);
+    std::string fault;
+    if (!std::isfinite(at.candidate_error)) {
+      fault = "not finite";
+    } else if (at.candidate_error >= at.base_error) {
+      fault = "does not beat the classical method";
+    } else if (at.active_error.has_value() &&
+               at.candidate_error > *at.active_error * (1.0 + margin) + kGateReferenceTolerance) {
+      fault = absl::StrFormat("more than %.3g %% worse than the active generation", 100 * margin);
+    }
+    if (!fault.empty()) absl::StrAppend(&line, " (", fault, ")");
+    verdict.passed = verdict.passed && fault.empty();
+    lines.push_back(std::move(line));
+  }
+  verdict.reason = absl::StrJoin(lines, "; ");
+  return verdict;
+}
+
+}  // namespace hyperserve

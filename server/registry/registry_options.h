@@ -1,0 +1,53 @@
+// The options of the registry and the events that it reports. The defaults are on the daemon's page
+// of options (server/options.h); every number here is set by the caller.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "server/registry/gate_decision.h"
+
+namespace hyperserve {
+
+// The model or the generation that will be served next. Valid during the call that gets it.
+struct WarmUpSubject {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
+  const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
+};
+
+struct RegistryOptions {
+  std::string repository;            // the folder
+  bool read_only = false;            // refuses Publish and Rollback, and writes no file
+  double gate_margin = 0;            // the margin of DecideGate
+  double poll_seconds = 0;           // between two looks at the folder for generations; 0: never
+  DeviceRuntime* runtime = nullptr;  // the gate measures on it; must outlive the registry
+  int64_t publish_queue_limit = 0;   // waiting candidates and rollbacks
+  // Warms a model or a generation before it is served. Called on the registry's thread. It may stop
+  // where `interrupted` says yes. Empty: nothing is warmed.
+  std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;
+  // How the gate measures. Empty: an EngineGate on `runtime`; tests set their own.
+  GateMeasure measure;
+  // Is the daemon to end? Thread-safe; once true, always true. Then loading and examining stop at
+  // their next step with kUnavailable. Empty: never.
+  std::function<bool()> ending;
+};
+
+// An event for logs and metrics. Reported on the registry's thread, with no lock held.
+struct RegistryEvent {
+  enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
+  Kind kind;
+  std::string model;
+  std::string method;  // empty for model events
+  int64_t generation = 0;
+  std::string source;  // "start", "rpc", "folder"
+  std::string detail;  // the verdict or the error, in words
+};
+
+}  // namespace hyperserve

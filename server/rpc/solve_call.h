@@ -1,0 +1,56 @@
+// A unary call that solves, in any protocol.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/base/status.h"
+#include "server/batching/work.h"
+#include "server/calls/classify.h"
+#include "server/calls/flow.h"
+#include "server/calls/info.h"
+#include "server/calls/prepare.h"
+#include "server/calls/solve.h"
+#include "server/rpc/call.h"
+#include "server/rpc/environment.h"
+
+namespace hyperserve {
+
+// Pins the model, prepares the work of the ask and queues it; never waits. A solver thread then
+// calls write(answer), which fills the reply, and answers the call. An error answers the call
+// without `write`. Returns the reactor for gRPC, which owns itself.
+//
+// An Ask has a member `terms` and the functions Prepare(ask, ...) and MakeAnswer(ask, ...) of
+// server/calls. The data that the ask borrows and the objects that `write` points to must live
+// until the call is answered; those of gRPC do.
+template <class Ask, class Write>
+grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackServerContext* context,
+                                     std::string_view name, Ask ask, Write write) {
+  auto* const unary = new UnaryCall(environment, context, name, ask.terms.request_id);
+  const auto prepared = [&]() -> absl::StatusOr<Prepared> {
+    HS_ASSIGN_OR_RETURN(auto served, unary->call().Pin(ask.terms.model));
+    HS_ASSIGN_OR_RETURN(Prepared ready, Prepare(ask, std::move(served), environment->limits));
+    unary->call().Bind(ready);
+    return ready;
+  }();
+  if (!prepared.ok()) {
+    unary->Answer(prepared.status());
+    return unary;
+  }
+  environment->batcher->Submit(
+      prepared->work, [unary, write, ask = std::move(ask), served = prepared->served,
+                       info = InfoOf(*prepared, unary->call().id())](
+                          absl::StatusOr<WorkResult> result, const WorkTimes& times) mutable {
+        const absl::Status status = result.status();
+        unary->call().Record(result, times);
+        if (status.ok()) {
+          SetTimes(times, info);
+          write(MakeAnswer(ask, *served, std::move(info), *std::move(result)));
+        }
+        unary->Answer(status);
+      });
+  return unary;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,162 @@
+#include "server/calls/flow.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
+#include "server/calls/rows.h"
+#include "tests/server/calls/served_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+
+const CallLimits kLimits = LimitsWith({.request_rows_max = 1000, .chunk_rows_default = 64});
+
+template <class T>
+void ExpectRefused(const absl::StatusOr<T>& result, const std::string& words) {
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr(words));
+}
+
+SampleAsk Samples(int64_t rows) { return {.rows = rows, .seed = 11, .first_row = 100}; }
+
+TEST(PrepareSample, IsNoiseByRowNumber) {
+  SampleAsk ask = Samples(5);
+  ask.log_density = true;
+  const auto prepared = Prepare(ask, ServedTinyFlow(), kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const Work& work = prepared->work;
+  EXPECT_EQ(work.spec.entry, Entry::kNoise);
+  EXPECT_EQ(work.spec.direction, Direction::kNoiseToData);
+  EXPECT_EQ(work.spec.log_density, LogDensity::kDivergence);
+  EXPECT_TRUE(work.spec.want_state);
+  EXPECT_EQ(work.segment.rows, 5);
+  EXPECT_EQ(work.segment.seed, 11u);
+  EXPECT_EQ(work.segment.first_row, 100u);
+  EXPECT_EQ(work.bytes, 5 * (2 * 4 + 8));
+}
+
+TEST(PrepareSample, Refusals) {
+  const auto served = ServedTinyFlow();
+  ExpectRefused(Prepare(Samples(0), served, kLimits), "rows: 0");
+  ExpectRefused(Prepare(Samples(-3), served, kLimits), "rows: -3");
+  ExpectRefused(Prepare(Samples(1001), served, kLimits), "request_rows_max = 1000");
+  ExpectRefused(Prepare(Samples(1), ServedTinyClassifier(), kLimits), "needs a flow");
+  SampleAsk last = Samples(1);
+  last.first_row = std::numeric_limits<uint64_t>::max();
+  EXPECT_TRUE(Prepare(last, served, kLimits).ok());
+  last.rows = 2;
+  ExpectRefused(Prepare(last, served, kLimits), "2^64 - 1");
+  CallLimits limits = kLimits;
+  limits.reply_bytes_default = 5000;
+  ExpectRefused(Prepare(Samples(1000), served, limits), "call SampleStream");
+}
+
+TEST(PrepareFlow, EveryCallIsBoundedByItsPredictedWork) {
+  CallLimits limits = kLimits;
+  const StreamAsk stream{.sample = Samples(100000)};
+  const auto flow = ServedTinyFlow();
+  EXPECT_EQ(Prepare(Samples(6), flow, limits)->work.macs,
+            2 * Prepare(Samples(3), flow, limits)->work.macs);
+  EXPECT_EQ(ChunkOf(*PrepareStream(stream, flow, limits), 64, 3).macs,
+            Prepare(Samples(3), flow, limits)->work.macs);
+  limits.request_macs_max = 1;
+  ExpectRefused(Prepare(Samples(3), flow, limits), "MACs");
+  ExpectRefused(PrepareStream(stream, flow, limits), "MACs");
+  const std::vector<float> points(4, 0.5f);
+  ExpectRefused(
+      Prepare(
+          LogProbAsk{.inputs = TensorView{Dtype::kF32, {2, 2}, std::as_bytes(std::span(points))}},
+          flow, limits),
+      "MACs");
+}
+
+TEST(PrepareStream, ChunksFitTheReplyLimit) {
+  StreamAsk ask{.sample = Samples(100000)};
+  CallLimits limits = kLimits;
+  const auto served = ServedTinyFlow();
+  EXPECT_EQ(PrepareStream(ask, served, limits)->chunk_rows, 64);
+  limits.request_bytes_max = 160;
+  EXPECT_EQ(PrepareStream(ask, served, limits)->chunk_rows, 20);  // two floats a row
+  limits.request_bytes_max = kLimits.request_bytes_max;
+  limits.request_macs_max = 1;
+  ExpectRefused(PrepareStream(ask, served, limits), "(1 rows, ");
+  limits.request_macs_max = kLimits.request_macs_max;
+  limits.chunk_rows_default = 1 << 20;
+  EXPECT_EQ(PrepareStream(ask, served, limits)->chunk_rows, 1000);  // request_rows_max
+  limits.reply_bytes_default = 3000;
+  const int64_t fitting = PrepareStream(ask, served, limits)->chunk_rows;
+  EXPECT_GT(fitting, 1);
+  EXPECT_LT(fitting, 100);
+  ask.chunk_rows = fitting;
+  EXPECT_TRUE(PrepareStream(ask, served, limits).ok());
+  ask.chunk_rows = fitting + 1;
+  ExpectRefused(PrepareStream(ask, served, limits), "smaller chunk_rows");
+  ask.chunk_rows = -1;
+  ExpectRefused(PrepareStream(ask, served, limits), "chunk_rows: rows: -1");
+}
+
+TEST(PrepareStream, ChunksAreRowsOfTheStream) {
+  const auto stream =
+      PrepareStream({.sample = Samples(100000), .chunk_rows = 10}, ServedTinyFlow(), kLimits);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_EQ(stream->rows, 100000);
+  const Work chunk = ChunkOf(*stream, 30, 10);
+  EXPECT_EQ(chunk.segment.first_row, 130u);
+  EXPECT_EQ(chunk.segment.seed, 11u);
+  EXPECT_EQ(chunk.segment.rows, 10);
+  EXPECT_EQ(chunk.bytes, 10 * 8);
+}
+
+TEST(PrepareLogProb, StartsFromThePoint) {
+  const std::vector<float> points(8, 0.25f);
+  TensorView rows{Dtype::kF32, {4, 2}, std::as_bytes(std::span(points))};
+  const auto prepared = Prepare(LogProbAsk{.inputs = rows}, ServedTinyFlow(), kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->work.spec.entry, Entry::kState);
+  EXPECT_EQ(prepared->work.spec.direction, Direction::kDataToNoise);
+  EXPECT_EQ(prepared->work.spec.log_density, LogDensity::kDivergence);
+  EXPECT_FALSE(prepared->work.spec.want_state);
+  EXPECT_EQ(prepared->work.bytes, 4 * (2 * 4 + 8));  // points in, densities out
+  rows.dtype = Dtype::kU8;
+  ExpectRefused(Prepare(LogProbAsk{.inputs = rows}, ServedTinyFlow(), kLimits), "U8 is not taken");
+}
+
+// The second row failed.
+WorkResult TwoRows() {
+  WorkResult result{.engine = "e", .device = "cpu"};
+  result.rows.status = {RowStatus::kConverged, RowStatus::kNonFinite};
+  result.rows.state = TensorOf(std::vector<double>{1, 2, 3, 4}, {2, 2}, Dtype::kF32);
+  result.rows.log_density = TensorOf(std::vector<double>{-1, -2}, {2}, Dtype::kF64);
+  return result;
+}
+
+TEST(SampleAnswer, FailedRowsAreNan) {
+  const SampleAnswer answer = MakeAnswer(SampleAsk{}, *ServedTinyFlow(), {}, TwoRows());
+  EXPECT_EQ(answer.samples.as<float>()[1], 2.0f);
+  EXPECT_TRUE(std::isnan(answer.samples.as<float>()[2]));
+  EXPECT_EQ(answer.log_density.as<double>()[0], -1);
+  EXPECT_TRUE(std::isnan(answer.log_density.as<double>()[1]));
+  EXPECT_EQ(answer.info.row_status.size(), 2u);
+}
+
+TEST(LogProbAnswer, FailedRowsAreNan) {
+  const LogProbAnswer answer = MakeAnswer(LogProbAsk{}, *ServedTinyFlow(), {}, TwoRows());
+  EXPECT_EQ(answer.log_prob.as<double>()[0], -1);
+  EXPECT_TRUE(std::isnan(answer.log_prob.as<double>()[1]));
+  EXPECT_EQ(answer.info.engine, "e");
+}
+
+}  // namespace
+}  // namespace hyperserve

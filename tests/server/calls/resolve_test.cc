@@ -1,0 +1,119 @@
+#include "server/calls/resolve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "server/calls/ask.h"
+#include "server/calls/limits.h"
+#include "server/registry/served_model.h"
+#include "tests/server/calls/served_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+
+const CallLimits kLimits = LimitsWith({.steps_max = 100});
+
+AskTerms Asking(const std::string& plan, int64_t generation = 0) {
+  return {.plan = ParsePlan(plan), .generation = generation};
+}
+
+class ResolveTest : public testing::Test {
+ protected:
+  absl::StatusOr<ResolvedPlan> Resolve(const AskTerms& terms, const Task& task = {}) {
+    return ResolvePlan(terms, *served_, task, kLimits);
+  }
+  void ExpectRefused(const AskTerms& terms, absl::StatusCode code, const std::string& words,
+                     const Task& task = {}) {
+    const absl::Status status = Resolve(terms, task).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+  }
+
+  std::shared_ptr<ServedModel> served_ = ServedTinyClassifier();
+};
+
+TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
+  EXPECT_EQ(Resolve({})->text, "dopri5:1e-5");
+  EXPECT_EQ(Resolve(Asking("default/double"))->text, "dopri5:1e-5/double");
+  served_->calibration.default_plan = *ParsePlan("hyper_euler:2");
+  const auto hypersolved = Resolve({});
+  ASSERT_TRUE(hypersolved.ok()) << hypersolved.status();
+  EXPECT_EQ(hypersolved->text, "hyper_euler:2");
+  EXPECT_EQ(hypersolved->generation->number, 7);
+  // A correction carries no log-density over the wire: the server chooses another default.
+  EXPECT_EQ(Resolve({}, {.log_density = true})->text, "dopri5:1e-5");
+}
+
+TEST_F(ResolveTest, WhatIsSpelledWronglyIsRefusedAsItCame) {
+  ExpectRefused(Asking("oiler:4"), absl::StatusCode::kInvalidArgument, "oiler");
+}
+
+TEST_F(ResolveTest, PinsActivePreviousAndNothingElse) {
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2"))->generation->number, 7);
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2", 7))->generation->number, 7);
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2", 5))->generation->number, 5);
+  ExpectRefused(Asking("hyper_euler:2", 6), absl::StatusCode::kNotFound,
+                "the active one is 7, the previous one 5");
+  ExpectRefused(Asking("hyper_euler:2", -1), absl::StatusCode::kInvalidArgument, "-1");
+  ExpectRefused(Asking("euler:2", 7), absl::StatusCode::kInvalidArgument, "classical");
+  EXPECT_EQ(Resolve(Asking("euler:2"))->generation, nullptr);
+}
+
+TEST_F(ResolveTest, MissingAndRefusedCorrections) {
+  ExpectRefused(Asking("hyper_heun:1"), absl::StatusCode::kNotFound, "it has those for euler");
+  served_->corrections[0].active = nullptr;
+  served_->corrections[0].problem = "generation 7 is of another base";
+  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kFailedPrecondition, "another base");
+}
+
+TEST_F(ResolveTest, RangeOfTheCorrection) {
+  ExpectRefused(Asking("hyper_euler:8"), absl::StatusCode::kFailedPrecondition, "step size");
+  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kFailedPrecondition, "step size",
+                {.span = {0, 0.1}});
+  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kFailedPrecondition, "noise_to_data",
+                {.direction = Direction::kNoiseToData});
+}
+
+TEST_F(ResolveTest, Limits) {
+  EXPECT_TRUE(Resolve(Asking("euler:100")).ok());
+  ExpectRefused(Asking("euler:101"), absl::StatusCode::kInvalidArgument, "steps_max = 100");
+  AskTerms terms = Asking("dopri5:1e-5");
+  EXPECT_EQ(Resolve(terms)->max_steps, 100);
+  terms.max_steps = 20;
+  EXPECT_EQ(Resolve(terms)->max_steps, 20);
+  terms.max_steps = 101;
+  ExpectRefused(terms, absl::StatusCode::kInvalidArgument, "max_steps: 101");
+  terms.max_steps = -1;
+  ExpectRefused(terms, absl::StatusCode::kInvalidArgument, "max_steps: -1");
+}
+
+TEST_F(ResolveTest, FixedPlansShareBatchesWhateverTheirStepLimit) {
+  AskTerms terms = Asking("euler:2");
+  terms.max_steps = 20;
+  EXPECT_EQ(Resolve(terms)->max_steps, 100);
+}
+
+TEST_F(ResolveTest, NotBuiltYet) {
+  ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
+  ExpectRefused(Asking("euler:2/fast"), absl::StatusCode::kUnimplemented, "fast tier");
+  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kUnimplemented, "log-density",
+                {.log_density = true});
+}
+
+TEST_F(ResolveTest, LabelsAreABoundedSet) {
+  EXPECT_EQ(Resolve(Asking("euler:4"))->label, "euler:4");              // calibrated
+  EXPECT_EQ(Resolve(Asking("dopri5:1e-5"))->label, "dopri5:1e-5");      // the default
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2"))->label, "hyper_euler:2");  // claimed
+  EXPECT_EQ(Resolve(Asking("euler:5"))->label, "euler:other");
+  EXPECT_EQ(Resolve(Asking("hyper_euler:3"))->label, "hyper_euler:other");
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2/double"))->label, "hyper_euler:other");
+  EXPECT_EQ(Resolve(Asking("alpha(0.75):3"))->label, "alpha:other");
+  EXPECT_EQ(Resolve(Asking("dopri5:2e-5"))->label, "dopri5:other");
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,104 @@
+#include "server/calls/solve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "core/engine/batch_spec.h"
+#include "core/io/tensor.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/row_status.h"
+#include "server/batching/work.h"
+#include "server/calls/limits.h"
+#include "server/calls/rows.h"
+#include "tests/server/calls/served_fixture.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+
+const CallLimits kLimits = LimitsWith({.save_at_max = 3});
+const std::vector<float> kOnes(8, 1.0f);
+
+TensorView Ones(Shape shape) {
+  const auto numbers = static_cast<size_t>(*ElementCount(shape));
+  return {.dtype = Dtype::kF32,
+          .shape = std::move(shape),
+          .bytes = std::as_bytes(std::span(kOnes).first(numbers))};
+}
+
+void ExpectRefused(const SolveAsk& ask, const std::string& words,
+                   const CallLimits& limits = kLimits) {
+  const absl::Status status = Prepare(ask, ServedTinyClassifier(), limits).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+}
+
+TEST(PrepareSolve, OwnSpanAndSaveAt) {
+  const auto served = ServedTinyClassifier();
+  SolveAsk ask{.state = Ones({2, 4}), .span = {{0.25, 0.75}}, .save_at = {0.25, 0.5}};
+  const auto prepared = Prepare(ask, served, kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->work.spec.span, (std::array<double, 2>{0.25, 0.75}));
+  EXPECT_EQ(prepared->work.spec.save_at, (std::vector<double>{0.25, 0.5}));
+  EXPECT_EQ(prepared->work.spec.entry, Entry::kState);
+  EXPECT_TRUE(prepared->work.spec.want_state);
+  EXPECT_EQ(prepared->work.bytes, 2 * 4 * 4 * (1 + 1 + 2));  // start, end, two saved
+  // The model's own span, spelled out, is no plan of its own.
+  ask.span = {0, 1};
+  EXPECT_EQ(Prepare(ask, served, kLimits)->work.spec.span, std::nullopt);
+}
+
+TEST(PrepareSolve, FlowsRunTheFieldsOwnDirection) {
+  const auto prepared = Prepare(SolveAsk{.inputs = Ones({1, 2})}, ServedTinyFlow(), kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->work.spec.direction, Direction::kNoiseToData);
+  EXPECT_EQ(prepared->work.spec.entry, Entry::kInput);
+}
+
+TEST(PrepareSolve, Refusals) {
+  ExpectRefused({}, "neither inputs nor state");
+  SolveAsk ask{.state = Ones({1, 4})};
+  ask.span = {1, 0};
+  ExpectRefused(ask, "begin < end");
+  ask.span = {1, std::numeric_limits<double>::infinity()};
+  ExpectRefused(ask, "finite");
+  ask.span.reset();
+  ask.save_at = {0.5, 0.5};
+  ExpectRefused(ask, "save_at[1]: 0.5");
+  ask.save_at[1] = 1.5;
+  ExpectRefused(ask, "save_at[1]: 1.5");
+  ask.save_at[1] = std::numeric_limits<double>::quiet_NaN();
+  ExpectRefused(ask, "save_at[1]: nan");
+  ask.save_at = {0.5, 0.6, 0.8, 0.9};
+  ExpectRefused(ask, "save_at_max = 3");
+  ask.save_at.clear();
+  CallLimits limits = kLimits;
+  limits.request_macs_max = 1;
+  ExpectRefused(ask, "MACs", limits);
+}
+
+WorkResult TwoRows(RowStatus second) {
+  WorkResult result{.engine = "e", .device = "cpu"};
+  result.rows.status = {RowStatus::kConverged, second};
+  result.rows.state = TensorOf(std::vector<double>{0, 9}, {2, 1}, Dtype::kF32);
+  return result;
+}
+
+TEST(SolveAnswer, HalfSolvedStatesOnlyWhereAsked) {
+  const auto served = ServedTinyClassifier();
+  const SolveAnswer blank = MakeAnswer(SolveAsk{}, *served, {}, TwoRows(RowStatus::kStepLimit));
+  EXPECT_EQ(blank.state.as<float>()[0], 0.0f);
+  EXPECT_TRUE(std::isnan(blank.state.as<float>()[1]));
+  EXPECT_TRUE(blank.saved.bytes.empty());
+  const SolveAnswer partial =
+      MakeAnswer(SolveAsk{.partial_states = true}, *served, {}, TwoRows(RowStatus::kStepLimit));
+  EXPECT_EQ(partial.state.as<float>()[1], 9.0f);
+}
+
+}  // namespace
+}  // namespace hyperserve

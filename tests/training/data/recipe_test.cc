@@ -1,0 +1,94 @@
+#include "training/data/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kRecipe = R"({
+  "format": 1, "name": "small", "seed": 4, "data": {"density": "moons"},
+  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+            "input": {"shape": [2]},
+            "field": [{"linear": {"in": 2, "out": 8}}, {"tanh": {}},
+                      {"linear": {"in": 8, "out": 2}}]},
+  "fit": {"optimiser": {"iterations": 5, "batch": 16, "rate": 0.01}, "solver": "rk4:2"},
+  "hypersolver": {
+    "net": {"method": "heun", "direction": "noise_to_data", "steps": [1, 2],
+            "inputs": ["state", "slope_1", "step"], "net": [{"linear": {"in": 5, "out": 2}}]},
+    "optimiser": {"iterations": 5, "batch": 16, "rate": 0.01},
+    "steps": [1, 1, 2, 4], "truth": "dopri5:1e-6", "truth_rows": 16, "swap_every": 2,
+    "check_every": 5, "check_rows": 16, "probe_rows": 16},
+  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-6", "rows": 16, "batch": 16}})";
+
+TEST(RecipeTest, ReadsAWholeRecipe) {
+  const auto recipe = ParseRecipe(kRecipe);
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->name(), "small");
+  EXPECT_EQ(recipe->hypersolver().steps_size(), 4);
+  EXPECT_EQ(RecipeModelSpec(*recipe)->kind, ModelKind::kFlow);
+}
+
+TEST(RecipeTest, DigestFollowsEveryField) {
+  const auto recipe = ParseRecipe(kRecipe);
+  const auto other = ParseRecipe(absl::StrReplaceAll(kRecipe, {{"\"seed\": 4", "\"seed\": 5"}}));
+  EXPECT_EQ(RecipeDigest(*recipe), RecipeDigest(*ParseRecipe(kRecipe)));
+  EXPECT_NE(RecipeDigest(*recipe), RecipeDigest(*other));
+}
+
+struct Mistake {
+  const char* right;
+  const char* wrong;
+  const char* named;  // what the message must name
+};
+
+class RecipeMistakeTest : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(RecipeMistakeTest, IsRefusedByName) {
+  const Mistake& mistake = GetParam();
+  const std::string text = absl::StrReplaceAll(kRecipe, {{mistake.right, mistake.wrong}});
+  ASSERT_NE(text, kRecipe) << mistake.right;
+  const auto recipe = ParseRecipe(text);
+  ASSERT_EQ(recipe.status().code(), absl::StatusCode::kInvalidArgument) << mistake.wrong;
+  EXPECT_THAT(std::string(recipe.status().message()), HasSubstr(mistake.named));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RecipeMistakeTest,
+    ::testing::Values(
+        Mistake{"\"seed\": 4", "\"sead\": 4", "sead"},
+        Mistake{"\"format\": 1, \"name\"", "\"format\": 2, \"name\"", "format"},
+        Mistake{"\"name\": \"small\"", "\"name\": \"../small\"", "name"},
+        Mistake{"\"density\": \"moons\"", "\"density\": \"moon\"", "data.density"},
+        Mistake{"\"data\": {\"density\": \"moons\"}", "\"data\": {}", "data"},
+        Mistake{"\"in\": 8, \"out\": 2", "\"in\": 9, \"out\": 2", "model"},
+        Mistake{"\"solver\": \"rk4:2\"", "\"solver\": \"dopri5:1e-3\"", "fit.solver"},
+        Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 3],", "hypersolver.net.steps"},
+        Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 1],", "16 different candidates"},
+        Mistake{"\"steps\": [1, 1, 2, 4]", "\"steps\": [0, 1, 2]", "hypersolver.steps"},
+        Mistake{"\"probe_rows\": 16", "\"probe_rows\": 15", "hypersolver.probe_rows"},
+        Mistake{"\"truth\": \"dopri5:1e-6\"", "\"truth\": \"heun:2\"", "hypersolver.truth"},
+        Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"hyper_heun:1\"]", "calibrate.plans"},
+        Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"heun:1/fast\"]", "fast is not built"},
+        Mistake{"\"rate\": 0.01}, \"solver\"", "\"rate\": 0}, \"solver\"", "fit.optimiser.rate"}));
+
+TEST(RecipeTest, EveryCommittedRecipeReads) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HYPERSERVE_RECIPES)) {
+    const auto recipe = ReadRecipe(entry.path().string());
+    EXPECT_TRUE(recipe.ok()) << recipe.status();
+    ++count;
+  }
+  EXPECT_GE(count, 3);
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,272 @@
+// The trainer end to end, small: a flow and its correction in seconds, a classifier for a few
+// iterations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "tests/testing/idx_fixture.h"
+#include "tests/testing/model_fixture.h"
+#include "training/data/dataset.h"
+#include "training/data/recipe.h"
+#include "training/fit/fit_hypersolver.h"
+#include "training/fit/fit_model.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A flow of a few hundred weights. After short training its field is curved enough for a
+// correction.
+constexpr const char* kFlow = R"({
+  "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
+  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+            "input": {"shape": [2]},
+            "field": [{"linear": {"in": 2, "out": 16}}, {"tanh": {}},
+                      {"linear": {"in": 16, "out": 2}}]},
+  "fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
+          "solver": "midpoint:3", "speed_penalty": 0.01, "bend_penalty": 0.01},
+  "hypersolver": {
+    "net": {"method": "heun", "direction": "noise_to_data", "steps": [1, 2],
+            "inputs": ["state", "slope_1", "step"],
+            "net": [{"linear": {"in": 5, "out": 32}}, {"prelu": {"slopes": 1}},
+                    {"linear": {"in": 32, "out": 2}}]},
+    "optimiser": {"iterations": 400, "batch": 128, "rate": 0.01},
+    "steps": [1, 1, 2], "truth": "dopri5:1e-6", "truth_rows": 256, "pretrain_iterations": 50,
+    "swap_every": 50, "trajectory_share": 0.25, "check_every": 50, "check_rows": 128,
+    "probe_rows": 16},
+  "calibrate": {"plans": ["heun:1", "heun:2", "rk4:2"], "reference": "dopri5:1e-7", "rows": 256,
+                "batch": 128, "default_error": 0.01}})";
+
+Recipe FlowRecipe() { return ParseRecipe(kFlow).value(); }
+
+class FlowFitTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    files_ = new ModelFiles(FitModel(FlowRecipe(), "", at::kCPU).value());
+    runtime_ = MakeDeviceRuntime("cpu")->release();
+  }
+  static void TearDownTestSuite() {
+    delete files_;
+    delete runtime_;
+  }
+  static std::shared_ptr<const Model> LoadedModel() {
+    return Model::FromBytes(files_->model_json, files_->weights).value();
+  }
+  static HypersolverFitOptions Options() { return {.model = LoadedModel(), .runtime = runtime_}; }
+  static ModelFiles* files_;
+  static DeviceRuntime* runtime_;
+};
+ModelFiles* FlowFitTest::files_ = nullptr;
+DeviceRuntime* FlowFitTest::runtime_ = nullptr;
+
+double MeanLogDensity(DeviceRuntime& runtime, const std::shared_ptr<const Model>& model) {
+  const Recipe recipe = FlowRecipe();
+  const auto source = InputSource::Make(recipe, model->spec(), Direction::kDataToNoise, "").value();
+  const Solve solve{.model = model,
+                    .correction = nullptr,
+                    .plan = ParsePlan("dopri5:1e-6").value(),
+                    .direction = Direction::kDataToNoise,
+                    .log_density = LogDensity::kDivergence};
+  const auto solution = RunSolve(runtime, solve, source.HeldOut(512).value()).value();
+  double sum = 0;
+  for (const double value : solution.log_density.as<double>()) sum += value;
+  return sum / 512;
+}
+
+TEST_F(FlowFitTest, LikelihoodRises) {
+  Recipe untrained = FlowRecipe();
+  untrained.mutable_fit()->mutable_optimiser()->set_iterations(1);
+  const ModelFiles first = FitModel(untrained, "", at::kCPU).value();
+  const auto start = Model::FromBytes(first.model_json, first.weights).value();
+  EXPECT_GT(MeanLogDensity(*runtime_, LoadedModel()), MeanLogDensity(*runtime_, start) + 0.2);
+}
+
+TEST_F(FlowFitTest, SameRecipeSameBytes) {
+  const auto again = FitModel(FlowRecipe(), "", at::kCPU);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->weights, files_->weights);
+  EXPECT_EQ(again->model_json, files_->model_json);
+  Recipe other = FlowRecipe();
+  other.set_seed(5);
+  EXPECT_NE(FitModel(other, "", at::kCPU)->weights, files_->weights);
+}
+
+TEST_F(FlowFitTest, CorrectionBeatsItsBaseWhereItClaimsTo) {
+  const auto fitted = FitHypersolver(FlowRecipe(), Options());
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_THAT(fitted->spec.steps, Contains(1));
+  for (size_t i = 0; i < fitted->base_plans.size(); ++i) {
+    const PlanCalibration& hyper = fitted->calibration.plans[i];
+    const PlanCalibration& base = fitted->base_plans[i];
+    const bool claimed = std::find(fitted->spec.steps.begin(), fitted->spec.steps.end(),
+                                   hyper.plan.fixed()->steps) != fitted->spec.steps.end();
+    EXPECT_EQ(claimed, hyper.error_mean <= kClaimRatio * base.error_mean) << PrintPlan(hyper.plan);
+    EXPECT_EQ(hyper.nfe, base.nfe);
+    EXPECT_GT(hyper.macs, base.macs);
+  }
+  EXPECT_LT(fitted->calibration.plans[0].error_mean, 0.5 * fitted->base_plans[0].error_mean);
+  EXPECT_EQ(fitted->spec.eps, (std::array<double, 2>{0.5, 1.0}));
+
+  const auto probe = SafetensorsFile::Parse(fitted->files.at("probe.safetensors"));
+  EXPECT_EQ(probe->Find("x")->shape, (Shape{16, 2}));
+
+  // Two runs differ in measured times only.
+  const auto again = FitHypersolver(FlowRecipe(), Options());
+  for (const char* name : {"weights.safetensors", "hypersolver.json", "probe.safetensors"}) {
+    EXPECT_EQ(again->files.at(name), fitted->files.at(name)) << name;
+  }
+}
+
+TEST_F(FlowFitTest, ARefreshStartsFromWhatIsThere) {
+  Recipe recipe = FlowRecipe();
+  const auto first = FitHypersolver(recipe, Options());
+  ASSERT_TRUE(first.ok()) << first.status();
+  // This learning rate ruins the weights: those that it started from are kept.
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(5);
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_rate(1);
+  HypersolverFitOptions options = Options();
+  options.start_from = first->files;
+  const auto refreshed = FitHypersolver(recipe, options);
+  ASSERT_TRUE(refreshed.ok()) << refreshed.status();
+  EXPECT_EQ(refreshed->calibration.plans[0].error_mean, first->calibration.plans[0].error_mean);
+  EXPECT_EQ(refreshed->spec.provenance.at("best_iteration"), "0");
+  EXPECT_EQ(refreshed->spec.provenance.count("started_from_weights_sha256"), 1u);
+}
+
+TEST_F(FlowFitTest, ARefreshOfAnotherKindIsRefused) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);
+  HypersolverFitOptions options = Options();
+  options.start_from = FitHypersolver(FlowRecipe(), Options())->files;
+  recipe.mutable_hypersolver()->mutable_net()->mutable_inputs()->SwapElements(0, 1);
+  EXPECT_THAT(std::string(FitHypersolver(recipe, options).status().message()),
+              HasSubstr("another method, direction, inputs or net"));
+  recipe.mutable_hypersolver()->mutable_net()->set_direction("forward");
+  EXPECT_THAT(std::string(FitHypersolver(recipe, Options()).status().message()),
+              HasSubstr("a flow is solved noise_to_data or data_to_noise"));
+}
+
+TEST_F(FlowFitTest, PlansOfTheOtherDirectionDecideNothing) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_hypersolver()->mutable_net()->set_direction("data_to_noise");
+  HypersolverFitOptions options = Options();
+  options.classical = {
+      {.plan = *ParsePlan("rk4:1"), .error_mean = 0, .macs = 1}};  // nothing could win
+  const auto fitted = FitHypersolver(recipe, options);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_TRUE(fitted->calibration.plans[0].wins);
+}
+
+TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
+  const ModelSpec spec = LoadedModel()->spec();
+  EXPECT_TRUE(CheckHeldOut(FlowRecipe(), spec, "").ok());
+  Recipe recipe = FlowRecipe();
+  recipe.clear_calibrate();
+  EXPECT_EQ(CheckHeldOut(recipe, spec, "").code(), absl::StatusCode::kInvalidArgument);
+  ModelSpec wide = spec;
+  wide.input.shape = {3};
+  EXPECT_THAT(std::string(CheckHeldOut(FlowRecipe(), wide, "").message()),
+              HasSubstr("points of the plane"));
+}
+
+TEST_F(FlowFitTest, APlanThatLeavesARowUnsolvedIsLeftOut) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_calibrate()->add_plans("dopri5:1e-300");
+  const auto calibration = CalibrateModel(recipe, *runtime_, LoadedModel(), "");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->plans.size(), 3u);
+}
+
+TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_rate(10);
+  const auto fitted = FitHypersolver(recipe, Options());
+  EXPECT_EQ(fitted.status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string table(fitted.status().message());
+  EXPECT_THAT(table, AllOf(HasSubstr("\nhyper_heun:1 "), HasSubstr("\nheun:1 "), HasSubstr(" no\n"),
+                           Not(HasSubstr(" yes\n"))));
+}
+
+TEST_F(FlowFitTest, CalibrationChoosesADefault) {
+  const auto calibration = CalibrateModel(FlowRecipe(), *runtime_, LoadedModel(), "");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  EXPECT_EQ(calibration->plans.size(), 3u);
+  EXPECT_EQ(calibration->base_digest, LoadedModel()->base_digest());
+  EXPECT_EQ(calibration->default_plan, CheapestWithin(calibration->plans, 0.01));
+  EXPECT_EQ(calibration->reference, "dopri5:1e-7/double");
+  EXPECT_EQ(calibration->rows, 256);
+}
+
+// Images whose label is the brightest row of the first ten.
+constexpr const char* kClassifier = R"({
+  "format": 1, "name": "tiny", "seed": 1, "data": {"idx": {"validation_rows": 256}},
+  "model": {"format": 1, "kind": "classifier", "span": [0, 1],
+            "input": {"shape": [1, 10, 10], "unit_range": true},
+            "stem": [{"batch_norm": {"channels": 1}},
+                     {"augment": {"layers": [{"conv2d": {"in": 1, "out": 2, "kernel": 3,
+                                                         "padding": 1}}]}}],
+            "field": [{"conv2d": {"in": 3, "out": 3, "kernel": 3, "padding": 1}}, {"tanh": {}}],
+            "head": [{"flatten": {}}, {"linear": {"in": 300, "out": 10}}]},
+  "fit": {"optimiser": {"iterations": 60, "batch": 32, "rate": 0.02, "final_rate": 0.001},
+          "solver": "midpoint:2", "speed_penalty": 0.05, "bend_penalty": 0.02},
+  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-5", "rows": 100, "batch": 50}})";
+
+TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
+  const TemporaryFolder folder;
+  fixture::WriteIdxData(folder.path(), {.training_rows = 600, .test_rows = 100, .side = 10});
+  const Recipe recipe = ParseRecipe(kClassifier).value();
+  const auto files = FitModel(recipe, folder.path(), at::kCPU);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto model = Model::FromBytes(files->model_json, files->weights).value();
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  const auto test = LoadImages(folder.path(), IdxPart::kTest, {1, 10, 10}, 10).value();
+  const Solve solve{.model = model, .correction = nullptr, .plan = ParsePlan("rk4:2").value()};
+  const auto solution =
+      RunSolve(*runtime, solve, SolveInputs{.entry = Entry::kInput, .rows = test.images});
+  ASSERT_TRUE(solution.ok()) << solution.status();
+  EXPECT_GT(ShareOfEqual(LabelsOf(solution->outputs), test.labels), 0.9);
+
+  const auto weights = SafetensorsFile::Parse(files->weights);
+  const TensorView mean = weights->Find("stem.0.running_mean").value();
+  const auto data = LoadImages(folder.path(), IdxPart::kTraining, {1, 10, 10}, 10).value();
+  double sum = 0;
+  const auto pixels = data.images.as<uint8_t>().subspan(0, 344 * 100);
+  for (const uint8_t pixel : pixels) sum += pixel / 255.0;
+  float found = 0;
+  std::memcpy(&found, mean.bytes.data(), sizeof(found));
+  EXPECT_NEAR(found, sum / pixels.size(), 1e-5);
+}
+
+TEST(ClassifierFitTest, SaysWhatItDoesNotTrain) {
+  Recipe recipe = ParseRecipe(kClassifier).value();
+  *recipe.mutable_model()->add_field() = recipe.model().stem(0);
+  recipe.mutable_model()->mutable_field(2)->mutable_batch_norm()->set_channels(3);
+  const auto normed = FitModel(recipe, "", at::kCPU);
+  EXPECT_THAT(std::string(normed.status().message()), HasSubstr("batch norm"));
+  recipe = ParseRecipe(kClassifier).value();
+  recipe.mutable_fit()->set_solver("euler:4");
+  EXPECT_THAT(std::string(FitModel(recipe, "", at::kCPU).status().message()),
+              HasSubstr("bend_penalty"));
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,180 @@
+#include "training/data/recipe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/proto_json.h"
+#include "core/model/spec/spec_limits.h"
+#include "hyperserve/v1/model.pb.h"
+#include "training/data/density.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kMaxRecipeBytes = 1 << 20;
+using spec_limits::kGateClaims, spec_limits::kProbeRowsMax, spec_limits::kProbeRowsMin;
+
+constexpr int kMaxSteps = 64;  // the largest K that a correction is trained at
+
+absl::Status Wrong(std::string_view field, std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(what)));
+}
+
+absl::Status Check(bool holds, std::string_view field, std::string_view what) {
+  return holds ? absl::OkStatus() : Wrong(field, what);
+}
+
+absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& field) {
+  HS_RETURN_IF_ERROR(Check(o.iterations() >= 1, field + ".iterations", "at least 1"));
+  HS_RETURN_IF_ERROR(Check(o.batch() >= 1, field + ".batch", "at least 1"));
+  HS_RETURN_IF_ERROR(Check(o.rate() > 0, field + ".rate", "above 0"));
+  HS_RETURN_IF_ERROR(Check(o.final_rate() >= 0 && o.final_rate() <= o.rate(), field + ".final_rate",
+                           "from 0 to rate"));
+  HS_RETURN_IF_ERROR(Check(o.warm_up() >= 0, field + ".warm_up", "not negative"));
+  HS_RETURN_IF_ERROR(Check(o.weight_decay() >= 0, field + ".weight_decay", "not negative"));
+  return Check(o.clip_norm() >= 0, field + ".clip_norm", "not negative");
+}
+
+absl::Status CheckModelFit(const training::ModelFit& fit) {
+  HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  HS_RETURN_IF_ERROR(Annotate(ParseFixedPlan(fit.solver()).status(), "fit.solver"));
+  HS_RETURN_IF_ERROR(Check(fit.speed_penalty() >= 0, "fit.speed_penalty", "not negative"));
+  return Check(fit.bend_penalty() >= 0, "fit.bend_penalty", "not negative");
+}
+
+absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
+  HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
+  HS_RETURN_IF_ERROR(Check(fit.net().net_size() > 0, "hypersolver.net.net", "no layers"));
+  const std::set<int> claims(fit.net().steps().begin(), fit.net().steps().end());
+  HS_RETURN_IF_ERROR(Check(!claims.empty() && claims.size() <= kGateClaims &&
+                               claims.size() == static_cast<size_t>(fit.net().steps_size()),
+                           "hypersolver.net.steps",
+                           absl::StrCat("1 to ", kGateClaims, " different candidates")));
+  HS_RETURN_IF_ERROR(Check(fit.net().eps_size() == 0 && fit.net().base_digest().empty() &&
+                               fit.net().provenance_size() == 0,
+                           "hypersolver.net",
+                           "eps, base_digest and provenance are the trainer's to fill"));
+  HS_RETURN_IF_ERROR(Check(fit.steps_size() > 0, "hypersolver.steps", "no step counts"));
+  for (const int steps : fit.steps()) {
+    HS_RETURN_IF_ERROR(Check(steps >= 1 && steps <= kMaxSteps, "hypersolver.steps",
+                             absl::StrCat(steps, " lies outside 1 to ", kMaxSteps)));
+  }
+  for (const int steps : fit.net().steps()) {
+    HS_RETURN_IF_ERROR(Check(std::count(fit.steps().begin(), fit.steps().end(), steps) > 0,
+                             "hypersolver.net.steps",
+                             absl::StrCat(steps, " is not among hypersolver.steps")));
+  }
+  HS_RETURN_IF_ERROR(Annotate(ParseAdaptivePlan(fit.truth()).status(), "hypersolver.truth"));
+  HS_RETURN_IF_ERROR(Check(fit.truth_rows() >= 1, "hypersolver.truth_rows", "at least 1"));
+  HS_RETURN_IF_ERROR(
+      Check(fit.pretrain_iterations() >= 0, "hypersolver.pretrain_iterations", "not negative"));
+  HS_RETURN_IF_ERROR(Check(fit.swap_every() >= 1, "hypersolver.swap_every", "at least 1"));
+  HS_RETURN_IF_ERROR(Check(fit.trajectory_share() >= 0 && fit.trajectory_share() <= 1,
+                           "hypersolver.trajectory_share", "from 0 to 1"));
+  HS_RETURN_IF_ERROR(Check(fit.check_every() >= 1, "hypersolver.check_every", "at least 1"));
+  HS_RETURN_IF_ERROR(Check(fit.check_rows() >= 1, "hypersolver.check_rows", "at least 1"));
+  return Check(fit.probe_rows() >= kProbeRowsMin && fit.probe_rows() <= kProbeRowsMax,
+               "hypersolver.probe_rows",
+               absl::StrCat("from ", kProbeRowsMin, " to ", kProbeRowsMax));
+}
+
+absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
+  for (const std::string& text : calibrate.plans()) {
+    auto plan = ParsePlan(text);
+    HS_RETURN_IF_ERROR(Annotate(plan.status(), "calibrate.plans"));
+    HS_RETURN_IF_ERROR(Check(!plan->hypersolved() && (plan->fixed() || plan->adaptive()),
+                             "calibrate.plans", absl::StrCat(text, " is not a classical plan")));
+    HS_RETURN_IF_ERROR(Check(plan->tier != Tier::kFast, "calibrate.plans",
+                             absl::StrCat(text, ": tier fast is not built yet")));
+  }
+  HS_RETURN_IF_ERROR(
+      Annotate(ParseAdaptivePlan(calibrate.reference()).status(), "calibrate.reference"));
+  HS_RETURN_IF_ERROR(Check(calibrate.rows() >= 1, "calibrate.rows", "at least 1"));
+  return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
+}
+
+absl::Status Validate(const Recipe& recipe) {
+  HS_RETURN_IF_ERROR(Check(recipe.format() == 1, "format", "this program reads format 1"));
+  HS_RETURN_IF_ERROR(Annotate(CheckName(recipe.name()), "name"));
+  HS_RETURN_IF_ERROR(Check(recipe.seed() >= 0, "seed", "not negative"));
+  switch (recipe.data().source_case()) {
+    case training::Data::kDensity:
+      HS_RETURN_IF_ERROR(
+          Annotate(Density::Named(recipe.data().density()).status(), "data.density"));
+      break;
+    case training::Data::kIdx:
+      HS_RETURN_IF_ERROR(Check(recipe.data().idx().validation_rows() >= kProbeRowsMax,
+                               "data.idx.validation_rows",
+                               absl::StrCat("at least ", kProbeRowsMax)));
+      break;
+    default:
+      return Wrong("data", "names no source: idx or density");
+  }
+  if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
+  if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));
+  if (recipe.has_hypersolver()) HS_RETURN_IF_ERROR(CheckHypersolverFit(recipe.hypersolver()));
+  if (recipe.has_calibrate()) HS_RETURN_IF_ERROR(CheckCalibration(recipe.calibrate()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Recipe> ParseRecipe(std::string_view json) {
+  Recipe recipe;
+  HS_RETURN_IF_ERROR(ParseProtoJson(json, &recipe));
+  HS_RETURN_IF_ERROR(Validate(recipe));
+  return recipe;
+}
+
+absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
+  HS_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kMaxRecipeBytes));
+  auto recipe = ParseRecipe(json);
+  if (!recipe.ok()) return Annotate(recipe.status(), path);
+  return recipe;
+}
+
+std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
+
+absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
+  return ParseModelSpec(PrintProtoJson(recipe.model()));
+}
+
+absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model) {
+  v1::HypersolverSpec proto = recipe.hypersolver().net();
+  if (model.spec().kind == ModelKind::kFlow &&
+      proto.direction() == DirectionName(Direction::kForward)) {
+    return absl::InvalidArgumentError(
+        "hypersolver.net.direction: a flow is solved noise_to_data or data_to_noise");
+  }
+  const auto [fewest, most] =
+      std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
+  const double length = model.spec().span[1] - model.spec().span[0];
+  proto.set_format(1);
+  proto.add_eps(length / *most);
+  proto.add_eps(length / *fewest);
+  proto.set_base_digest(model.base_digest());
+  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
+}
+
+absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text) {
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+  if (plan.fixed() == nullptr || plan.hypersolved() || plan.tier != Tier::kExact) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(text), "' is not a fixed classical plan like midpoint:4"));
+  }
+  return *plan.fixed();
+}
+
+absl::StatusOr<AdaptivePlan> ParseAdaptivePlan(std::string_view text) {
+  HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+  if (plan.adaptive() == nullptr || plan.tier != Tier::kExact) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", std::string(text), "' is not an adaptive plan like dopri5:1e-6"));
+  }
+  return *plan.adaptive();
+}
+
+}  // namespace hyperserve

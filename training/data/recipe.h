@@ -1,0 +1,36 @@
+// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "training/data/recipe.pb.h"
+
+namespace hyperserve {
+
+using training::Recipe;
+
+// Parses and checks a recipe. kInvalidArgument names the field, what is wrong with it and what is
+// allowed. A part that the recipe does not hold is no error here: the command that needs it says
+// so.
+absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
+absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
+
+// Lower-case hex SHA-256 of the recipe's canonical bytes, for the provenance of a generation.
+std::string RecipeDigest(const Recipe& recipe);
+
+// The specs in the recipe, checked by the parsers of core/model, with their errors.
+absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
+// Fills in the base digest of `model`, and the range of eps from the fewest and the most steps of
+// the recipe.
+absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model);
+
+// A plan in tier exact. kInvalidArgument: it is not fixed and classical, or not adaptive.
+absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);
+absl::StatusOr<AdaptivePlan> ParseAdaptivePlan(std::string_view text);
+
+}  // namespace hyperserve

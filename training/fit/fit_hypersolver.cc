@@ -1,0 +1,294 @@
+#include "training/fit/fit_hypersolver.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/proto_json.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+#include "training/data/random.h"
+#include "training/data/recipe.pb.h"
+#include "training/fit/optimise.h"
+#include "training/fit/parameters.h"
+#include "training/fit/trajectory.h"
+#include "training/fit/truth.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr char kAnother[] =
+    "the generation to start from is of another method, direction, inputs or net than the recipe";
+
+Plan FixedOf(const MethodChoice& method, int steps, bool hypersolved) {
+  return {.choice = FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved},
+          .tier = Tier::kExact};
+}
+
+absl::StatusOr<TensorMap> InitialNet(const Recipe& recipe, const HypersolverSpec& spec,
+                                     const HypersolverFitOptions& options) {
+  if (!options.start_from.has_value()) {
+    RandomStream stream(recipe.seed(), RandomPurpose::kWeights);
+    TensorMap tensors = InitialTensors(spec.net, "net", stream);
+    ZeroLastLayer(spec.net, "net", tensors);
+    return tensors;
+  }
+  HS_ASSIGN_OR_RETURN(HypersolverSpec other,
+                      ParseHypersolverSpec(options.start_from->at("hypersolver.json"),
+                                           options.model->state_shape()));
+  // These fields give the weights their meaning and must agree; claims and provenance may differ.
+  const HypersolverSpec wanted = {.method = spec.method,
+                                  .direction = spec.direction,
+                                  .eps = other.eps,
+                                  .steps = other.steps,
+                                  .inputs = spec.inputs,
+                                  .net = spec.net,
+                                  .base_digest = other.base_digest,
+                                  .provenance = other.provenance};
+  if (PrintHypersolverSpec(other) != PrintHypersolverSpec(wanted)) {
+    return absl::FailedPreconditionError(kAnother);
+  }
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
+                      SafetensorsFile::Parse(options.start_from->at("weights.safetensors")));
+  TensorMap tensors;
+  for (const auto& [name, view] : file.tensors()) tensors[name] = TensorFromView(view);
+  HS_RETURN_IF_ERROR(Annotate(Net::Make(spec.net, "net", tensors).status(), kAnother));
+  return tensors;
+}
+
+// One run of training.
+class Fit {
+ public:
+  Fit(const Recipe& recipe, const HypersolverFitOptions& options, HypersolverSpec spec,
+      InputSource source, Measurer validation)
+      : recipe_(recipe),
+        fit_(recipe.hypersolver()),
+        options_(options),
+        spec_(std::move(spec)),
+        source_(std::move(source)),
+        validation_(std::move(validation)),
+        stream_(recipe.seed(), RandomPurpose::kBatches) {}
+
+  absl::Status Run(TensorMap initial);
+  const TensorMap& best() const { return best_; }
+  int best_iteration() const { return best_iteration_; }
+  double best_score() const { return best_score_; }
+
+ private:
+  TensorSpace Space(std::optional<Net> correction) const;
+  absl::Status SwapTruth();
+  absl::StatusOr<at::Tensor> Loss(int iteration);
+  absl::Status Check(int iteration);
+  absl::Status KeepIfBest(int iterations);
+
+  const Recipe& recipe_;
+  const training::HypersolverFit& fit_;
+  const HypersolverFitOptions& options_;
+  const HypersolverSpec spec_;
+  const InputSource source_;
+  Measurer validation_;
+  RandomStream stream_;
+  TensorMap tensors_;
+  std::optional<TensorSpace> corrected_;
+  std::optional<TruthBatch> truth_;
+  int64_t truth_batches_ = 0;
+  std::map<int, double> base_errors_;  // of the candidates, on the validation rows
+  TensorMap best_;
+  int best_iteration_ = 0;
+  double best_score_ = std::numeric_limits<double>::infinity();
+};
+
+TensorSpace Fit::Space(std::optional<Net> correction) const {
+  TensorSpace::Options space =
+      SpaceOptions(options_.model->spec(), spec_.direction,
+                   options_.model->weights().Get("field", options_.device, at::kFloat));
+  space.correction = std::move(correction);
+  space.correction_inputs = spec_.inputs;
+  return TensorSpace(std::move(space));
+}
+
+absl::Status Fit::SwapTruth() {
+  const SolveInputs inputs = source_.Training(truth_batches_++, fit_.truth_rows());
+  HS_ASSIGN_OR_RETURN(const at::Tensor start,
+                      InitialState(options_.model, inputs, options_.device));
+  HS_ASSIGN_OR_RETURN(const AdaptivePlan plan, ParseAdaptivePlan(fit_.truth()));
+  const std::array<double, 2>& span = options_.model->spec().span;
+  const std::vector<double> depths = Depths({fit_.steps().begin(), fit_.steps().end()}, span);
+  const TensorSpace classical = Space(std::nullopt);
+  HS_ASSIGN_OR_RETURN(std::vector<at::Tensor> states,
+                      TrueStates(classical, plan, span, depths, start));
+  truth_.emplace(classical, TableauFor(spec_.method), span, depths, std::move(states));
+  return absl::OkStatus();
+}
+
+// Phase 1 keeps one batch of solutions; phase 2 replaces it every swap_every iterations.
+absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
+  const int swapping = iteration - fit_.pretrain_iterations();
+  if (iteration == 0 || (swapping >= 0 && swapping % fit_.swap_every() == 0)) {
+    HS_RETURN_IF_ERROR(SwapTruth());
+  }
+  const int steps = fit_.steps(static_cast<int>(stream_.Below(fit_.steps_size())));
+  const int64_t rows = fit_.optimiser().batch();
+  const double share = fit_.trajectory_share();
+  at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(options_.device));
+  if (share < 1) {
+    loss = loss + (1 - share) * truth_->ResidualLoss(*corrected_, steps, rows, stream_);
+  }
+  if (share > 0) {
+    loss = loss + share * truth_->TrajectoryLoss(*corrected_, steps, rows, stream_);
+  }
+  return loss;
+}
+
+absl::Status Fit::Check(int iteration) {
+  const int done = iteration + 1;
+  const bool due = done % fit_.check_every() == 0 || done == fit_.optimiser().iterations();
+  return due ? KeepIfBest(done) : absl::OkStatus();
+}
+
+// Measures the correction on the validation rows as it would be served, and keeps the best weights.
+absl::Status Fit::KeepIfBest(int iterations) {
+  HS_ASSIGN_OR_RETURN(const auto candidate,
+                      Hypersolver::FromBytes(PrintHypersolverSpec(spec_),
+                                             SerializeTensors(tensors_), *options_.model));
+  double score = 0;
+  for (const auto& [steps, base_error] : base_errors_) {
+    HS_ASSIGN_OR_RETURN(const double error,
+                        validation_.MeanError(FixedOf(spec_.method, steps, true), candidate));
+    score += error / base_error / base_errors_.size();
+  }
+  if (score < best_score_) {
+    best_score_ = score;
+    best_iteration_ = iterations;
+    best_ = Snapshot(tensors_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Fit::Run(TensorMap initial) {
+  for (const int steps : spec_.steps) {
+    HS_ASSIGN_OR_RETURN(base_errors_[steps],
+                        validation_.MeanError(FixedOf(spec_.method, steps, false), nullptr));
+  }
+  tensors_ = TrainableCopies(initial, options_.device);
+  HS_ASSIGN_OR_RETURN(Net net, Net::Make(spec_.net, "net", tensors_));
+  corrected_.emplace(Space(std::move(net)));
+  HS_RETURN_IF_ERROR(KeepIfBest(0));  // a refresh is never worse than what it starts from
+  return Optimise(
+      {.what = absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
+       .optimiser = fit_.optimiser(),
+       .parameters = Fitted(tensors_),
+       .loss = [this](int iteration) { return Loss(iteration); },
+       .figures = [this] { return absl::StrFormat("  best error / base %.4f", best_score_); },
+       .after = [this](int iteration) { return Check(iteration); }});
+}
+
+std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& fit,
+                                              const HypersolverFitOptions& options) {
+  std::map<std::string, std::string> provenance = {
+      {"trainer", "hyperserve-train"},
+      {"recipe_sha256", RecipeDigest(recipe)},
+      {"seed", absl::StrCat(recipe.seed())},
+      {"iterations", absl::StrCat(recipe.hypersolver().optimiser().iterations())},
+      {"best_iteration", absl::StrCat(fit.best_iteration())},
+      {"validation_error_to_base", absl::StrFormat("%.4f", fit.best_score())},
+      {"truth", recipe.hypersolver().truth()},
+      {"device", std::string(options.runtime->device())}};
+  if (options.start_from.has_value()) {
+    provenance["started_from_weights_sha256"] =
+        Sha256Hex(options.start_from->at("weights.safetensors"));
+  }
+  return provenance;
+}
+
+absl::StatusOr<std::string> Probe(const InputSource& source, int rows) {
+  HS_ASSIGN_OR_RETURN(const SolveInputs inputs, source.Validation(rows));
+  return SerializeSafetensors({{"x", inputs.rows.view()}});
+}
+
+// Measures every candidate K on the held-out rows and chooses the K to claim.
+absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& options,
+                             Measurer& held_out, const std::string& weights,
+                             FittedHypersolver& result) {
+  HS_ASSIGN_OR_RETURN(
+      const auto correction,
+      Hypersolver::FromBytes(PrintHypersolverSpec(result.spec), weights, *options.model));
+  std::vector<int> claims;
+  for (const int steps : result.spec.steps) {
+    HS_ASSIGN_OR_RETURN(const PlanCalibration base,
+                        held_out.Measure(FixedOf(result.spec.method, steps, false), nullptr));
+    HS_ASSIGN_OR_RETURN(const PlanCalibration hyper,
+                        held_out.Measure(FixedOf(result.spec.method, steps, true), correction));
+    result.base_plans.push_back(base);
+    result.calibration.plans.push_back(hyper);
+    if (hyper.error_mean <= kClaimRatio * base.error_mean) claims.push_back(steps);
+  }
+  std::vector<PlanCalibration> classical = result.base_plans;
+  if (claims.empty()) {
+    MarkWins(classical, result.calibration.plans);
+    classical.insert(classical.end(), result.calibration.plans.begin(),
+                     result.calibration.plans.end());
+    return absl::FailedPreconditionError(
+        absl::StrCat("the correction does not beat its base method at any K; nothing is written\n",
+                     CalibrationTable(options.model->spec().kind, classical)));
+  }
+  result.spec.steps = claims;
+  std::vector<PlanCalibration> others;
+  if (result.spec.direction == ServedDirection(options.model->spec())) others = options.classical;
+  if (others.empty()) {
+    HS_ASSIGN_OR_RETURN(others, MeasureClassical(recipe, held_out));
+  }
+  classical.insert(classical.end(), others.begin(), others.end());
+  MarkWins(classical, result.calibration.plans);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
+                                                 const HypersolverFitOptions& options) {
+  if (!recipe.has_hypersolver() || !recipe.has_calibrate()) {
+    return absl::InvalidArgumentError("the recipe holds no hypersolver or no calibrate");
+  }
+  const training::HypersolverFit& fit_recipe = recipe.hypersolver();
+  const Model& model = *options.model;
+  FittedHypersolver result;
+  HS_ASSIGN_OR_RETURN(result.spec, RecipeHypersolverSpec(recipe, model));
+  HS_ASSIGN_OR_RETURN(
+      const InputSource source,
+      InputSource::Make(recipe, model.spec(), result.spec.direction, options.data_folder));
+  HS_ASSIGN_OR_RETURN(const SolveInputs validation_rows,
+                      source.Validation(fit_recipe.check_rows()));
+  HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
+  HS_ASSIGN_OR_RETURN(const std::string probe, Probe(source, fit_recipe.probe_rows()));
+  HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.runtime, options.model,
+                                                        result.spec.direction, validation_rows));
+  HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
+  Fit fit(recipe, options, result.spec, source, std::move(validation));
+  HS_RETURN_IF_ERROR(CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
+
+  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
+                                                      result.spec.direction, held_out_rows));
+  const std::string weights = SerializeTensors(fit.best());
+  HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
+  result.spec.provenance = Provenance(recipe, fit, options);
+  FillCalibration(recipe, model, *options.runtime, result.calibration);
+  result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
+                  {"weights.safetensors", weights},
+                  {"calibration.json", PrintCalibration(result.calibration)},
+                  {"probe.safetensors", probe}};
+  return result;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,51 @@
+// Trains a correction of a base model and makes the files of a generation.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
+#include "core/model/spec/spec.h"
+#include "training/data/recipe.h"
+
+namespace hyperserve {
+
+struct HypersolverFitOptions {
+  std::shared_ptr<const Model> model;
+  std::string data_folder;
+  at::Device device = at::kCPU;
+  DeviceRuntime* runtime = nullptr;           // of the same device; must outlive the call
+  std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
+  // Classical plans that were measured before (the model's calibration.json), for `wins`. Empty:
+  // those of the recipe are measured.
+  std::vector<PlanCalibration> classical;
+};
+
+struct FittedHypersolver {
+  GenerationFiles files;  // complete but for MANIFEST.json, which WriteGeneration makes
+  HypersolverSpec spec;
+  Calibration calibration;                  // the correction's plans
+  std::vector<PlanCalibration> base_plans;  // the base method at the same K, in the same order
+};
+
+// Trains, measures and claims. The correction claims those K of the recipe at which its mean error
+// on held-out rows, measured as it is served, is at most kClaimRatio times that of the base method.
+// The same recipe, base and device give the same bytes, measured times apart. Blocks for minutes to
+// hours; writes no file.
+//
+// kFailedPrecondition: it may claim no K, or `start_from` is of another method, direction, inputs
+// or net. kInvalidArgument: the recipe lacks a part or does not fit the model. kCancelled: stopped
+// by a signal. kInternal: the loss is not finite.
+inline constexpr double kClaimRatio = 0.95;
+absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
+                                                 const HypersolverFitOptions& options);
+
+}  // namespace hyperserve

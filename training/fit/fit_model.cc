@@ -1,0 +1,207 @@
+#include "training/fit/fit_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
+#include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/tableau.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+#include "training/data/random.h"
+#include "training/data/recipe.pb.h"
+#include "training/fit/loss.h"
+#include "training/fit/optimise.h"
+#include "training/fit/parameters.h"
+#include "training/fit/trajectory.h"
+
+namespace hyperserve {
+namespace {
+
+bool HoldsBatchNorm(const LayerList& layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
+    const LayerList* inner = InnerLayers(layer);
+    return std::holds_alternative<BatchNormLayer>(layer.kind) ||
+           (inner != nullptr && HoldsBatchNorm(*inner));
+  });
+}
+
+bool StartsWithBatchNorm(const LayerList& stem) {
+  return !stem.empty() && std::holds_alternative<BatchNormLayer>(stem[0].kind);
+}
+
+absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec, const FixedPlan& solver) {
+  LayerList rest = spec.stem;
+  if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
+  if (HoldsBatchNorm(rest) || HoldsBatchNorm(spec.field) || HoldsBatchNorm(spec.head)) {
+    return absl::InvalidArgumentError("batch norm is trained as the first layer of the stem only");
+  }
+  if (recipe.fit().bend_penalty() > 0 && TableauFor(solver.method).solution_stages() < 2) {
+    return absl::InvalidArgumentError(
+        "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
+  }
+  const bool images = recipe.data().source_case() == training::Data::kIdx;
+  if (images != (spec.kind == ModelKind::kClassifier)) {
+    return absl::InvalidArgumentError(
+        "a classifier learns from data.idx, a flow from data.density");
+  }
+  if (!images && spec.input.shape != Shape{2}) {
+    return absl::InvalidArgumentError(
+        "the densities are two-dimensional: model.input.shape is [2]");
+  }
+  return absl::OkStatus();
+}
+
+// The rows in random order, drawn anew for each pass.
+class EpochOrder {
+ public:
+  EpochOrder(uint64_t seed, int64_t rows) : stream_(seed, RandomPurpose::kBatches), order_(rows) {
+    std::iota(order_.begin(), order_.end(), 0);
+    next_ = rows;
+  }
+  std::vector<int64_t> Next(int64_t count) {
+    std::vector<int64_t> taken;
+    while (static_cast<int64_t>(taken.size()) < count) {
+      if (next_ == static_cast<int64_t>(order_.size())) Shuffle();
+      taken.push_back(order_[next_++]);
+    }
+    return taken;
+  }
+
+ private:
+  void Shuffle() {
+    for (size_t i = order_.size() - 1; i > 0; --i) {
+      std::swap(order_[i], order_[stream_.Below(static_cast<int64_t>(i) + 1)]);
+    }
+    next_ = 0;
+  }
+  RandomStream stream_;
+  std::vector<int64_t> order_;
+  int64_t next_;
+};
+
+// What both kinds of model share: spec, tensors, solver, penalties.
+struct Task {
+  ModelSpec spec;
+  FixedPlan solver;
+  training::ModelFit fit;
+  TensorMap tensors;
+  at::Device device;
+
+  Net NetOf(const LayerList& layers, std::string_view prefix) const {
+    return Net::Make(layers, prefix, tensors).value();  // the tensors were made for these layers
+  }
+  at::Tensor Penalties(const Trajectory& trajectory) const {
+    at::Tensor sum = at::zeros({}, trajectory.end.z.options());
+    if (fit.speed_penalty() > 0) {
+      sum = sum + fit.speed_penalty() * SpeedPenalty(trajectory.first_slopes);
+    }
+    if (fit.bend_penalty() > 0) {
+      sum = sum + fit.bend_penalty() * BendPenalty(trajectory.later_stages);
+    }
+    return sum;
+  }
+};
+
+using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
+
+// Cross-entropy of shuffled batches. The images stay on the device.
+absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
+                                    const std::string& data_folder,
+                                    const std::shared_ptr<const Model>& model) {
+  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, IdxPart::kTraining,
+                                                      task.spec.input.shape, model->outputs()));
+  const int64_t rows = data.rows() - recipe.data().idx().validation_rows();
+  if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
+  const SolveInputs inputs{.entry = Entry::kInput,
+                           .rows = HostTensor::CopyOf(RowsOf(data.images.view(), 0, rows))};
+  HS_ASSIGN_OR_RETURN(const at::Tensor images, StemInput(model, inputs, task.device));
+  data.labels.resize(rows);
+  const at::Tensor labels = at::tensor(data.labels, at::kLong).to(task.device);
+  if (StartsWithBatchNorm(task.spec.stem)) {
+    const at::Tensor by_channel = images.transpose(0, 1).flatten(1);
+    task.tensors["stem.0.running_mean"].copy_(by_channel.mean(1));
+    task.tensors["stem.0.running_var"].copy_(by_channel.var(1));
+  }
+  auto order = std::make_shared<EpochOrder>(recipe.seed(), rows);
+  const TensorSpace space(
+      SpaceOptions(task.spec, Direction::kForward, task.NetOf(task.spec.field, "field")));
+  const Net stem = task.NetOf(task.spec.stem, "stem"), head = task.NetOf(task.spec.head, "head");
+  return [&task, images, labels, order, space, stem, head](int) -> absl::StatusOr<at::Tensor> {
+    const int64_t batch = task.fit.optimiser().batch();
+    const at::Tensor rows = at::tensor(order->Next(batch), at::kLong).to(task.device);
+    const auto depth = [&](double s) { return at::full({batch}, s, images.options()); };
+    const at::Tensor start = stem.Apply(images.index_select(0, rows), depth(task.spec.span[0]));
+    const Trajectory trajectory = Follow(space, task.solver, task.spec.span, space.Start(start));
+    const at::Tensor logits = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
+    return at::cross_entropy_loss(logits, labels.index_select(0, rows)) +
+           task.Penalties(trajectory);
+  };
+}
+
+// -log p of fresh points of the density, solved from data to noise.
+absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe,
+                              const std::shared_ptr<const Model>& model) {
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, ""));
+  TensorSpace::Options options =
+      SpaceOptions(task.spec, Direction::kDataToNoise, task.NetOf(task.spec.field, "field"));
+  options.log_density = LogDensity::kDivergence;
+  const TensorSpace space(std::move(options));
+  return [&task, source, space, model](int iteration) -> absl::StatusOr<at::Tensor> {
+    const SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
+    HS_ASSIGN_OR_RETURN(const at::Tensor data, InitialState(model, points, task.device));
+    const Trajectory trajectory = Follow(space, task.solver, task.spec.span, space.Start(data));
+    return NegativeLogLikelihood(trajectory.end.z, trajectory.end.log_density) +
+           task.Penalties(trajectory);
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
+                                    at::Device device) {
+  if (!recipe.has_model() || !recipe.has_fit()) {
+    return absl::InvalidArgumentError("the recipe holds no model or no fit: nothing to train");
+  }
+  HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(recipe));
+  HS_ASSIGN_OR_RETURN(const FixedPlan solver, ParseFixedPlan(recipe.fit().solver()));
+  HS_RETURN_IF_ERROR(CheckTrainable(recipe, spec, solver));
+  return CatchExceptions("training", [&]() -> absl::StatusOr<ModelFiles> {
+    RandomStream stream(recipe.seed(), RandomPurpose::kWeights);
+    TensorMap initial = InitialTensors(spec.stem, "stem", stream);
+    initial.merge(InitialTensors(spec.field, "field", stream));
+    initial.merge(InitialTensors(spec.head, "head", stream));
+    const std::string model_json = PrintModelSpec(spec);
+    HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> start,
+                        Model::FromBytes(model_json, SerializeTensors(initial)));
+    Task task{.spec = spec,
+              .solver = solver,
+              .fit = recipe.fit(),
+              .tensors = TrainableCopies(initial, device),
+              .device = device};
+    absl::StatusOr<Loss> loss = spec.kind == ModelKind::kClassifier
+                                    ? ClassifierLoss(task, recipe, data_folder, start)
+                                    : FlowLoss(task, recipe, start);
+    if (!loss.ok()) return loss.status();
+    HS_RETURN_IF_ERROR(Optimise({.what = recipe.name(),
+                                 .optimiser = recipe.fit().optimiser(),
+                                 .parameters = Fitted(task.tensors),
+                                 .loss = *loss}));
+    return ModelFiles{.model_json = model_json, .weights = SerializeTensors(task.tensors)};
+  });
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,28 @@
+// Trains a base model: a classifier by cross-entropy, a flow by maximum likelihood with the exact
+// trace. Both may have penalties that keep the field easy to solve in few steps.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "training/data/recipe.h"
+
+namespace hyperserve {
+
+struct ModelFiles {
+  std::string model_json;
+  std::string weights;  // bytes of weights.safetensors
+};
+
+// The same recipe, data and device give the same bytes. Blocks for minutes to hours; writes no
+// file.
+//
+// kInvalidArgument: the recipe lacks a part, its parts do not fit each other, or it has a batch
+// norm that is not the first layer of the stem. (Its statistics are those of the training data and
+// are taken before training.) kCancelled: stopped by a signal. kInternal: the loss is not finite.
+absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
+                                    at::Device device);
+
+}  // namespace hyperserve

@@ -1,0 +1,78 @@
+#include "training/fit/parameters.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/layers/kind.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+namespace {
+
+at::Tensor Started(const LayerTensor& wanted, RandomStream& stream) {
+  const auto [value, spread] = wanted.start;
+  at::Tensor tensor = at::full(wanted.shape, value, at::kFloat);
+  if (spread == 0.0) return tensor;
+  float* values = tensor.data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    values[i] = static_cast<float>(value + spread * (2.0 * stream.Uniform() - 1.0));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, RandomStream& stream) {
+  TensorMap tensors;
+  for (const auto& [name, wanted] : ListTensors(layers, prefix)) {
+    tensors[name] = Started(wanted, stream);
+  }
+  return tensors;
+}
+
+void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& tensors) {
+  const std::string name = absl::StrCat(std::string(prefix), ".", layers.size() - 1);
+  for (const char* suffix : {".weight", ".bias"}) {
+    const auto tensor = tensors.find(name + suffix);
+    if (tensor != tensors.end()) tensor->second.zero_();
+  }
+}
+
+TensorMap TrainableCopies(const TensorMap& tensors, at::Device device) {
+  TensorMap copies;
+  for (const auto& [name, tensor] : tensors) {
+    at::Tensor copy = tensor.detach().to(device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+    copy.requires_grad_(!absl::StrContains(name, ".running_"));
+    copies[name] = copy;
+  }
+  return copies;
+}
+
+std::vector<at::Tensor> Fitted(const TensorMap& tensors) {
+  std::vector<at::Tensor> fitted;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.requires_grad()) fitted.push_back(tensor);
+  }
+  return fitted;
+}
+
+TensorMap Snapshot(const TensorMap& tensors) {
+  TensorMap copies;
+  for (const auto& [name, tensor] : tensors) {
+    copies[name] = tensor.detach().to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true);
+  }
+  return copies;
+}
+
+std::string SerializeTensors(const TensorMap& tensors) {
+  std::map<std::string, HostTensor> host;
+  std::map<std::string, TensorView, std::less<>> views;
+  for (const auto& [name, tensor] : tensors) {
+    host[name] = HostTensorFrom(tensor);
+    views[name] = host[name].view();
+  }
+  return SerializeSafetensors(views);
+}
+
+}  // namespace hyperserve

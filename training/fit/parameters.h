@@ -1,0 +1,34 @@
+// The tensors of a net in training: their initial values, which of them are fitted, their bytes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/layers/kind.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "training/data/random.h"
+
+namespace hyperserve {
+
+// Every tensor of ListTensors(layers, prefix), float32 on the CPU, with the initial values that its
+// entry (core/model/layers) gives.
+TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, RandomStream& stream);
+
+// Sets the weight and bias of the last layer to zero, so that the net's output starts at 0 and a
+// correction starts as the classical method. Does nothing if the last layer has none.
+void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& tensors);
+
+// Copies on `device`, float32. The fitted ones (all but running statistics) require a gradient.
+TensorMap TrainableCopies(const TensorMap& tensors, at::Device device);
+// The tensors that require a gradient, ordered by name.
+std::vector<at::Tensor> Fitted(const TensorMap& tensors);
+
+// Detached copies on the CPU.
+TensorMap Snapshot(const TensorMap& tensors);
+
+// The bytes of a safetensors file.
+std::string SerializeTensors(const TensorMap& tensors);
+
+}  // namespace hyperserve

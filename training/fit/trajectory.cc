@@ -1,0 +1,105 @@
+#include "training/fit/trajectory.h"
+
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/engine/readable/batch_rows.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/solve_options.h"
+#include "core/ode/solve_result.h"
+#include "core/ode/solver.h"
+#include "core/ode/space.h"
+#include "core/ode/step.h"
+#include "core/ode/tableau.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
+#include "programs/stop.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kMaxTrueSteps = 10000;
+constexpr int64_t kEvaluationsAtOnce = 100;  // between two checks for a request to stop
+
+PerRow Same(int64_t rows, double value) { return PerRow(static_cast<size_t>(rows), value); }
+
+}  // namespace
+
+TensorSpace::Options SpaceOptions(const ModelSpec& spec, Direction direction, Net field) {
+  TensorSpace::Options options{.field = std::move(field)};
+  if (direction != Direction::kForward && direction != spec.direction) {
+    options.reflected_clock_sum = spec.span[0] + spec.span[1];
+  }
+  return options;
+}
+
+absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
+                                     const SolveInputs& inputs, at::Device device) {
+  const BatchSpec spec{.model = model, .entry = inputs.entry, .dtype = inputs.rows.dtype};
+  const Segment all{.rows = inputs.count(), .data = inputs.rows.view()};
+  HS_RETURN_IF_ERROR(CheckSegment(spec, all));
+  return ReadRows(spec, {&all, 1}, at::kFloat, device);
+}
+
+absl::StatusOr<at::Tensor> InitialState(const std::shared_ptr<const Model>& model,
+                                        const SolveInputs& inputs, at::Device device) {
+  const at::NoGradGuard no_grad;
+  HS_ASSIGN_OR_RETURN(at::Tensor rows, StemInput(model, inputs, device));
+  if (inputs.entry == Entry::kState) return rows;
+  const Net stem = model->weights().Get("stem", device, at::kFloat);
+  const at::Tensor depth = at::full({rows.size(0)}, model->spec().span[0], rows.options());
+  return stem.Apply(rows, depth);
+}
+
+Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
+                  const std::array<double, 2>& span, TensorSpace::State start) {
+  const Tableau tableau = TableauFor(plan.method);
+  const int64_t rows = space.Rows(start);
+  const double eps = (span[1] - span[0]) / plan.steps;
+  Trajectory trajectory{.end = std::move(start), .first_slopes = {}, .later_stages = {}};
+  for (int k = 0; k < plan.steps; ++k) {
+    auto step = ClassicalStep(space, tableau, Same(rows, span[0] + k * eps), Same(rows, eps),
+                              trajectory.end);
+    trajectory.first_slopes.push_back(step.slopes[0].z);
+    for (size_t i = 1; i < step.slopes.size(); ++i) {
+      trajectory.later_stages.push_back(
+          {.offset = tableau.c[i] * eps, .slope = step.slopes[i].z, .first = step.slopes[0].z});
+    }
+    trajectory.end = std::move(step.z_next);
+  }
+  return trajectory;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
+                                                   const AdaptivePlan& plan,
+                                                   const std::array<double, 2>& span,
+                                                   const std::vector<double>& depths,
+                                                   const at::Tensor& start) {
+  const at::NoGradGuard no_grad;
+  SolveOptions options{.tableau = TableauFor(plan.method),
+                       .stepping = Stepping::kErrorControlled,
+                       .s0 = span[0],
+                       .s1 = span[1],
+                       .save_at = depths};
+  HS_RETURN_IF_ERROR(ValidateSolve(options));
+  BatchSolver<TensorSpace> solver(&space, std::move(options));
+  const Cohort all{
+      .rows = start.size(0),
+      .control = ErrorControl{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps}};
+  solver.Admit(space.Start(start), {&all, 1});
+  while (!solver.Advance(kEvaluationsAtOnce)) {
+    if (StopRequested()) return Stopped();
+  }
+  SolveResult<TensorSpace::State> result = InOrder(space, solver.TakeFinished());
+  for (const RowStatus status : result.status) {
+    if (status != RowStatus::kConverged) {
+      return absl::InternalError(
+          absl::StrCat("a true solution ended in ", std::string(RowStatusName(status))));
+    }
+  }
+  std::vector<at::Tensor> states;
+  for (TensorSpace::State& state : result.saved) states.push_back(std::move(state.z));
+  return states;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,61 @@
+// The truth that a correction is fitted to: one batch of true solutions and, for each K, the
+// residuals along their trajectories.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <vector>
+
+#include "core/engine/readable/tensor_space.h"
+#include "core/ode/space.h"
+#include "core/ode/step.h"
+#include "core/ode/tableau.h"
+#include "training/data/random.h"
+
+namespace hyperserve {
+
+// The depths k/K of the span for all of these K: ascending, each once, both ends included.
+std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span);
+
+// Not thread-safe: it computes what a K needs when that K is first asked for.
+class TruthBatch {
+ public:
+  // `states` are the true states at `depths`, which come from Depths with every K that is asked for
+  // later. `space` is the classical one. None of them requires a gradient.
+  TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
+             std::vector<double> depths, std::vector<at::Tensor> states);
+
+  // Residual fitting: draws `rows` among the K intervals of all trajectories. The loss is
+  // mean |R - g| / mean |R|, where g is the correction of `corrected` and the denominator is over
+  // all intervals of this K.
+  at::Tensor ResidualLoss(const TensorSpace& corrected, int steps, int64_t rows,
+                          RandomStream& stream);
+
+  // Trajectory fitting: K hypersolved steps from `rows` drawn rows. The loss is the mean over k of
+  // mean |z_k - z(s_k)|, over the same of the classical method on all rows.
+  at::Tensor TrajectoryLoss(const TensorSpace& corrected, int steps, int64_t rows,
+                            RandomStream& stream);
+
+ private:
+  struct Interval {  // all K * B intervals of one K, k major
+    PerRow s;
+    std::vector<TensorSpace::State> slopes;
+    at::Tensor z, residual;
+    at::Tensor residual_size;
+  };
+  const Interval& Intervals(int steps);
+  const at::Tensor& StateAt(double depth) const;
+  double DepthOf(int k, int steps) const;
+  at::Tensor ClassicalErrorSize(int steps);
+
+  TensorSpace space_;
+  Tableau tableau_;
+  std::array<double, 2> span_;
+  std::vector<double> depths_;
+  std::vector<at::Tensor> states_;
+  std::map<int, Interval> intervals_;           // by K; computed when first asked for
+  std::map<int, at::Tensor> classical_errors_;  // the same
+};
+
+}  // namespace hyperserve
