@@ -51,6 +51,15 @@ grpc::Status CallUnknown(grpc::GenericStub& stub, grpc::ClientContext& context,
 // A daemon on the tiny models for each test, with the flags it needs.
 class Errors : public testing::Test {
  protected:
+  // Until the page of metrics has this line; at most five seconds.
+  void WaitForMetric(const std::string& line) {
+    for (int i = 0; i < 1000; ++i) {
+      if (daemon_->Get("/metrics").body.find(line) != std::string::npos) return;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    ADD_FAILURE() << line << " never came";
+  }
+
   void StartDaemon(std::vector<std::string> flags = {}) {
     ASSERT_TRUE(fixture::WriteTinyRepository(repository_.path()).ok());
     auto daemon = Daemon::Start(repository_.path(), std::move(flags));
@@ -218,14 +227,14 @@ TEST_F(Errors, AbortedAndReadOnly) {
 TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   StartDaemon({"--solvers=1", "--queue_rows_max=64", "--request_rows_max=64",
                "--batch_rows_max=1000", "--queue_delay_max_us=1000000", "--retry_pushback_ms=37"});
-  std::thread busy([&] {  // ends as it likes
+  std::jthread busy([&] {  // ends as it likes
     (void)client_->Sample(tiny::SampleRows(64, kLong), Deadline::In(seconds(3)));
   });
-  std::this_thread::sleep_for(milliseconds(300));
-  std::thread waiting([&] {  // one second in the queue, for company: the solver is busy
+  WaitForMetric("hyperserve_live_queues 1\n");
+  std::jthread waiting([&] {  // one second in the queue, for company: the solver is busy
     EXPECT_TRUE(client_->Sample(tiny::SampleRows(60, "heun:1"), Soon()).ok());
   });
-  std::this_thread::sleep_for(milliseconds(300));
+  WaitForMetric("hyperserve_queue_rows 60\n");
   const auto stub = v1::Hyperserve::NewStub(Channel());
   grpc::ClientContext context;
   context.set_deadline(Soon().at);
@@ -239,8 +248,6 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   ClientOptions patient = daemon_->client_options();
   patient.retry.attempts_max = 1000;
   EXPECT_TRUE(Client(patient).Sample(tiny::SampleRows(10, "heun:1"), Soon()).ok());
-  waiting.join();
-  busy.join();
 }
 
 TEST_F(Errors, PredictedWorkIsBounded) {
