@@ -101,8 +101,8 @@ struct Daemon::Parts {
   const std::function<bool()> ending;
   Metrics metrics;
   RefusedModels refused;
+  std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
   Environment environment;
-  std::unique_ptr<DeviceRuntime> runtime;
   std::unique_ptr<Batcher> batcher;
   const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
   const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);

@@ -59,9 +59,13 @@ void ForEachState(Rows<Space>& rows, const Function& function) {
 // rows means all rows, which are copied as they are.
 template <StateSpace Space>
 Rows<Space> Take(const Space& space, const Rows<Space>& rows, const std::vector<int64_t>& places) {
-  Rows<Space> taken = rows;
-  if (places.size() == rows.size()) return taken;
-  taken.row.clear();
+  if (places.size() == rows.size()) return rows;
+  Rows<Space> taken{.row = {},
+                    .z = rows.z,
+                    .z_first = rows.z_first,
+                    .first_slope = rows.first_slope,
+                    .saved = rows.saved};
+  taken.row.reserve(places.size());
   for (const int64_t place : places) taken.row.push_back(rows.row[static_cast<size_t>(place)]);
   ForEachState(taken, [&](typename Space::State& state) { state = space.Gather(state, places); });
   return taken;

@@ -374,6 +374,7 @@ void BatchSolver<Space>::Retire() {
     if (row.ended && !row.dropped) ended.push_back(static_cast<int64_t>(i));
   }
   if (staying.size() == rows_.size()) return;
+  if (ended.size() == rows_.size()) return Report(std::exchange(rows_, {}));
   if (!ended.empty()) Report(Take(*space_, rows_, ended));
   rows_ = staying.empty() ? Rows<Space>() : Take(*space_, rows_, staying);
 }

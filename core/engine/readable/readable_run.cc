@@ -112,11 +112,11 @@ class ReadableRun final : public Run {
     }
     const std::optional<SegmentResults::RowRange> range = results_.Forget(ticket);
     if (!range) return;
-    broken_ = CatchExceptions("dropping rows", [&] {
+    broken_.Update(CatchExceptions("dropping rows", [&] {
       const TorchScope scope(*stream_);
       solver_.Drop(range->first, range->rows);
       return absl::OkStatus();
-    });
+    }));
   }
 
  private:
