@@ -33,8 +33,8 @@ constexpr int kWarmUpCalls = 50;
 
 struct Lone {
   v1::GetModelReply model;
-  std::function<absl::Status()> call;   // over gRPC
-  std::function<absl::Status()> solve;  // in this process
+  std::function<absl::StatusOr<v1::SolveInfo>()> call;  // over gRPC
+  std::function<absl::Status()> solve;                  // in this process
 };
 
 Deadline Soon() { return Deadline::In(std::chrono::seconds(30)); }
@@ -47,20 +47,23 @@ HostTensor OneImage(const Shape& input) {
   return image;
 }
 
-absl::Status ClassifyOne(Client& client, const std::string& model, const HostTensor& image) {
+absl::StatusOr<v1::SolveInfo> ClassifyOne(Client& client, const std::string& model,
+                                          const HostTensor& image) {
   v1::ClassifyRequest request;
   request.mutable_options()->set_model(model);
   request.mutable_inputs()->set_dtype(v1::DTYPE_U8);
   request.mutable_inputs()->mutable_shape()->Assign(image.shape.begin(), image.shape.end());
   request.mutable_inputs()->set_data(image.bytes.data(), image.bytes.size());
-  return client.Classify(std::move(request), Soon()).status();
+  HS_ASSIGN_OR_RETURN(const v1::ClassifyReply reply, client.Classify(std::move(request), Soon()));
+  return reply.info();
 }
 
-absl::Status SampleOne(Client& client, const std::string& model) {
+absl::StatusOr<v1::SolveInfo> SampleOne(Client& client, const std::string& model) {
   v1::SampleRequest request;
   request.mutable_options()->set_model(model);
   request.set_rows(1);
-  return client.Sample(std::move(request), Soon()).status();
+  HS_ASSIGN_OR_RETURN(const v1::SampleReply reply, client.Sample(std::move(request), Soon()));
+  return reply.info();
 }
 
 absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, Client& client,
@@ -112,20 +115,27 @@ double Median(std::vector<double> values) {
 
 absl::Status Measure(const Lone& lone, Client& client, int calls) {
   const auto empty = [&] { return client.CheckHealth("", Soon()).status(); };
-  std::vector<double> called, solved, idle;
-  HS_RETURN_IF_ERROR(Time(lone.call, kWarmUpCalls, called));
+  std::vector<double> called, solved, idle, queued, daemon;
+  const auto call_once = [&]() -> absl::Status {
+    HS_ASSIGN_OR_RETURN(const v1::SolveInfo info, lone.call());
+    queued.push_back(info.queue_seconds());
+    daemon.push_back(info.solve_seconds());
+    return absl::OkStatus();
+  };
+  HS_RETURN_IF_ERROR(Time(call_once, kWarmUpCalls, called));
   HS_RETURN_IF_ERROR(Time(lone.solve, kWarmUpCalls, solved));
   HS_RETURN_IF_ERROR(Time(empty, kWarmUpCalls, idle));
-  called.clear(), solved.clear(), idle.clear();
+  for (auto* times : {&called, &solved, &idle, &queued, &daemon}) times->clear();
   for (int turn = 0; turn < kTurns; ++turn) {
-    HS_RETURN_IF_ERROR(Time(lone.call, calls / kTurns, called));
+    HS_RETURN_IF_ERROR(Time(call_once, calls / kTurns, called));
     HS_RETURN_IF_ERROR(Time(lone.solve, calls / kTurns, solved));
     HS_RETURN_IF_ERROR(Time(empty, calls / kTurns, idle));
   }
   const double call = Median(called), solve = Median(solved), nothing = Median(idle);
-  std::printf("%-10s %-14s %10.3f %10.3f %10.3f %8.3f\n", lone.model.model().name().c_str(),
-              lone.model.model().default_plan().c_str(), 1e3 * call, 1e3 * solve, 1e3 * nothing,
-              call / (solve + nothing));
+  std::printf("%-10s %-14s %10.3f %10.3f %10.3f %8.3f %10.3f %10.3f\n",
+              lone.model.model().name().c_str(), lone.model.model().default_plan().c_str(),
+              1e3 * call, 1e3 * solve, 1e3 * nothing, call / (solve + nothing),
+              1e3 * Median(queued), 1e3 * Median(daemon));
   return absl::OkStatus();
 }
 
@@ -135,8 +145,8 @@ absl::Status MeasureAll(const std::string& models, int calls) {
   HS_ASSIGN_OR_RETURN(const auto runtime, MakeDeviceRuntime("cpu"));
   Client client(daemon->client_options());
   HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(Soon()));
-  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s\n", calls, "model",
-              "plan", "call", "engine", "empty", "ratio");
+  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s %10s %10s\n", calls,
+              "model", "plan", "call", "engine", "empty", "ratio", "its queue", "its solve");
   for (const v1::ModelSummary& summary : list.models()) {
     HS_ASSIGN_OR_RETURN(const Lone lone, LoneOf(models, summary.name(), client, *runtime));
     HS_RETURN_IF_ERROR(Measure(lone, client, calls));

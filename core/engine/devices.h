@@ -17,8 +17,8 @@ struct DeviceInfo {
 std::vector<DeviceInfo> ListDevices();
 
 // Makes results reproducible: sets MKL_CBWR and CUBLAS_WORKSPACE_CONFIG, turns TF32 off and
-// deterministic algorithms on. Call it once, at the start of main, before the first tensor and the
-// first thread.
+// deterministic algorithms on. Lets the allocator keep the memory of an evaluation for the next
+// one. Call it once, at the start of main, before the first tensor and the first thread.
 void SetUpNumerics();
 
 }  // namespace hyperserve
