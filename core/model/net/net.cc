@@ -97,7 +97,8 @@ std::vector<BoundLayer> Bind(const LayerList& layers, const std::string& prefix,
 }  // namespace
 
 Net::Net(std::vector<BoundLayer> layers, const bool uses_depth)
-    : layers_(std::move(layers)), uses_depth_(uses_depth) {}
+    : layers_(std::make_shared<const std::vector<BoundLayer>>(std::move(layers))),
+      uses_depth_(uses_depth) {}
 
 absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
                               const TensorMap& tensors) {
@@ -106,9 +107,9 @@ absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
 }
 
 at::Tensor Net::Apply(const at::Tensor& x, const at::Tensor& depth) const {
-  return ApplyLayers(layers_, {x, {}}, {depth, {}}).value;
+  return ApplyLayers(*layers_, {x, {}}, {depth, {}}).value;
 }
 
-Dual Net::Apply(const Dual& x, const Dual& depth) const { return ApplyLayers(layers_, x, depth); }
+Dual Net::Apply(const Dual& x, const Dual& depth) const { return ApplyLayers(*layers_, x, depth); }
 
 }  // namespace hyperserve

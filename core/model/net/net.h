@@ -29,8 +29,8 @@ namespace hyperserve {
 
 using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
-// A list of layers with tensors of one device and dtype. Immutable and thread-safe. Copies share
-// their tensors.
+// A list of layers with tensors of one device and dtype. Immutable and thread-safe. Copies are
+// cheap: they share layers and tensors.
 class Net {
  public:
   // Takes every tensor of ExpectedTensors(layers, prefix) from the map and ignores others.
@@ -45,17 +45,17 @@ class Net {
   Dual Apply(const Dual& x, const Dual& depth) const;
 
   bool uses_depth() const { return uses_depth_; }  // whether any layer reads the depth
-  bool empty() const { return layers_.empty(); }
+  bool empty() const { return layers_->empty(); }
 
  private:
   Net(std::vector<BoundLayer> layers, bool uses_depth);
-  std::vector<BoundLayer> layers_;
+  std::shared_ptr<const std::vector<BoundLayer>> layers_;
   bool uses_depth_ = false;
 };
 
 // The nets and weights of one model or correction, on any device and in any dtype. Thread-safe: the
-// first use on a device in a dtype converts all tensors, under a lock, and keeps them for the life
-// of this object. The tensors never require gradients, and nobody may change them in place.
+// first use on a device in a dtype converts all tensors, under a lock, and keeps the nets for the
+// life of this object. The tensors never require gradients, and nobody may change them in place.
 class NetWeights {
  public:
   // `nets` maps a prefix ("stem", "field", "head", "net") to layers. `tensors` are on the CPU and
@@ -69,12 +69,21 @@ class NetWeights {
   TensorMap Tensors(at::Device device, at::ScalarType dtype) const;
 
  private:
+  struct Converted {
+    TensorMap tensors;
+    std::map<std::string, Net, std::less<>> nets;  // by prefix
+  };
+
   NetWeights(std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors);
+  Converted Convert(at::Device device, at::ScalarType dtype) const;
+  // Needs mutex_.
+  const Converted& Find(at::Device device, at::ScalarType dtype) const;
+
   const std::map<std::string, LayerList, std::less<>> nets_;
   const TensorMap stored_;
   mutable std::mutex mutex_;
   // Guarded by mutex_. Key: device as text, dtype.
-  mutable std::map<std::pair<std::string, at::ScalarType>, TensorMap> converted_;
+  mutable std::map<std::pair<std::string, at::ScalarType>, Converted> converted_;
 };
 
 // Copies an array into a tensor on the CPU, with the same dtype and shape.

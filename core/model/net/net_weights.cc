@@ -54,24 +54,38 @@ absl::StatusOr<std::unique_ptr<const NetWeights>> NetWeights::Make(
   return std::unique_ptr<const NetWeights>(new NetWeights(std::move(nets), std::move(tensors)));
 }
 
-TensorMap NetWeights::Tensors(at::Device device, at::ScalarType dtype) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  TensorMap& converted = converted_[{device.str(), dtype}];
-  if (converted.empty()) {
-    // Never inference tensors, whatever the mode of the calling thread: the trainer uses them in a
-    // graph.
-    const c10::InferenceMode ordinary(false);
-    for (const auto& [name, tensor] : stored_) {
-      converted[name] = tensor.detach().to(device, dtype).contiguous();
-    }
+NetWeights::Converted NetWeights::Convert(at::Device device, at::ScalarType dtype) const {
+  // Never inference tensors, whatever the mode of the calling thread: the trainer uses them in a
+  // graph.
+  const c10::InferenceMode ordinary(false);
+  Converted converted;
+  for (const auto& [name, tensor] : stored_) {
+    converted.tensors[name] = tensor.detach().to(device, dtype).contiguous();
+  }
+  for (const auto& [prefix, layers] : nets_) {
+    converted.nets.emplace(prefix, Net::Make(layers, prefix, converted.tensors).value());
   }
   return converted;
 }
 
+const NetWeights::Converted& NetWeights::Find(at::Device device, at::ScalarType dtype) const {
+  const std::pair<std::string, at::ScalarType> key(device.str(), dtype);
+  const auto found = converted_.find(key);
+  if (found != converted_.end()) return found->second;
+  return converted_.emplace(key, Convert(device, dtype)).first->second;
+}
+
+TensorMap NetWeights::Tensors(at::Device device, at::ScalarType dtype) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Find(device, dtype).tensors;
+}
+
 Net NetWeights::Get(std::string_view prefix, at::Device device, at::ScalarType dtype) const {
-  const auto layers = nets_.find(prefix);
-  TORCH_CHECK(layers != nets_.end(), "no net '", std::string(prefix), "'");
-  return Net::Make(layers->second, prefix, Tensors(device, dtype)).value();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Converted& converted = Find(device, dtype);
+  const auto net = converted.nets.find(prefix);
+  TORCH_CHECK(net != converted.nets.end(), "no net '", std::string(prefix), "'");
+  return net->second;
 }
 
 }  // namespace hyperserve
