@@ -91,6 +91,13 @@ void Solve(benchmark::State& state, DeviceRuntime& runtime, const Case& of) {
   state.SetItemsProcessed(state.iterations() * of.rows);
 }
 
+std::vector<int64_t> RowsOf(const DeviceRuntime& runtime, bool flow) {
+  std::vector<int64_t> rows = {1, 32};
+  if (flow) rows.push_back(1024);
+  if (runtime.device() != "cpu") rows.push_back(flow ? 1 << 20 : 256);
+  return rows;
+}
+
 absl::Status Register(DeviceRuntime& runtime) {
   const std::string repository = FromEnvironment("HYPERSERVE_MODELS", "models");
   const std::vector<std::pair<std::string, std::vector<std::string>>> plans = {
@@ -102,8 +109,7 @@ absl::Status Register(DeviceRuntime& runtime) {
     const bool flow = model->spec().kind == ModelKind::kFlow;
     for (const std::string& plan : of_model) {
       HS_ASSIGN_OR_RETURN(Case of, CaseOf(folder, model, plan));
-      for (const int64_t rows :
-           flow ? std::vector<int64_t>{1, 32, 1024} : std::vector<int64_t>{1, 32}) {
+      for (const int64_t rows : RowsOf(runtime, flow)) {
         of.name = absl::StrCat(name, "/", plan, "/rows:", rows);
         of.rows = rows;
         benchmark::RegisterBenchmark(

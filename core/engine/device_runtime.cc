@@ -11,6 +11,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
 #include "core/engine/readable/readable_run.h"
+#include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
