@@ -55,6 +55,14 @@ WorkTimes PendingRequest::Times(Clock::TimePoint now) const {
   return times;
 }
 
+void PendingRequest::Spend(double seconds) {
+  spent_nanoseconds_.fetch_add(static_cast<int64_t>(1e9 * seconds), std::memory_order_relaxed);
+}
+
+double PendingRequest::TakeSpent() {
+  return 1e-9 * static_cast<double>(spent_nanoseconds_.exchange(0, std::memory_order_relaxed));
+}
+
 std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part) {
   const std::lock_guard lock(mutex_);
   parts_[static_cast<size_t>(piece)] = std::move(part.rows);
