@@ -158,6 +158,8 @@ absl::Status Daemon::Parts::OpenRegistry() {
            .poll_seconds = options.poll_seconds,
            .runtime = runtime.get(),
            .publish_queue_limit = options.publish_queue_max,
+           .examination_macs_max = options.examination_macs_max,
+           .examination_seconds_max = options.examination_seconds_max,
            .warm =
                [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
                  return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
