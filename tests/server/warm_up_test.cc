@@ -32,7 +32,6 @@ class RecordingRuntime final : public DeviceRuntime {
 
   std::string_view device() const override { return name; }
   EngineKinds engines() const override { return kinds; }
-  int64_t TakeRowsSolvedAgain() override { return 0; }
   absl::StatusOr<StartedRun> StartRun(const BatchSpec&, int64_t) override {
     return absl::UnimplementedError("nothing is solved here");
   }
