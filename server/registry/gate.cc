@@ -9,6 +9,7 @@
 #include "core/engine/engine.h"
 #include "core/io/file.h"
 #include "core/io/tensor.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -37,6 +38,19 @@ BatchSpec SpecOf(const GateInput& input) {
 }
 
 }  // namespace
+
+double ExaminationMacs(const GateInput& input) {
+  const HypersolverSpec& spec = input.candidate->spec();
+  double rows = 0, steps = 0;
+  for (const HostTensor& probe : input.probes) rows += static_cast<double>(probe.shape[0]);
+  for (const int claimed : spec.steps) steps += claimed;
+  double step = 0;
+  for (const Hypersolver* const rival :
+       {static_cast<const Hypersolver*>(nullptr), input.candidate.get(), input.active.get()}) {
+    step += static_cast<double>(StepMacs(*input.model, rival, spec.method));
+  }
+  return rows * steps * step;
+}
 
 EngineGate::EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled)
     : runtime_(runtime), cancelled_(std::move(cancelled)) {}
