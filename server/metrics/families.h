@@ -26,6 +26,7 @@ enum class Metric {
   kFieldEvaluations,
   kCorrectionEvaluations,
   kMacs,
+  kRowsSolvedAgain,
   kActiveGeneration,
   kPublishResults,
   kModelProblems,
@@ -64,7 +65,7 @@ inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,
 inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
                                                         100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 28> kFamilies = {{
+inline constexpr std::array<MetricFamily, 29> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -147,6 +148,13 @@ inline constexpr std::array<MetricFamily, 28> kFamilies = {{
      "hyperserve_macs_total",
      "multiply-accumulates",
      "Multiply-accumulates of f, g, tangents and maps, summed over rows.",
+     {"model", "plan"},
+     {}},
+    {Metric::kRowsSolvedAgain,
+     MetricType::kCounter,
+     "hyperserve_rows_solved_again_total",
+     "rows",
+     "Rows of tier fast that fp16 cannot carry, solved in fp32 instead.",
      {"model", "plan"},
      {}},
     {Metric::kActiveGeneration,

@@ -53,6 +53,29 @@ absl::Status CheckKeepsTables(const GateInput& input) {
 
 }  // namespace
 
+double ExaminationMacs(const GateInput& input) {
+  const HypersolverSpec& spec = input.candidate->spec();
+  double rows = 0, steps = 0;
+  for (const HostTensor& probe : input.probes) rows += static_cast<double>(probe.shape[0]);
+  if (spec.learned()) {
+    double macs = 0;
+    for (const int evaluations : spec.steps) {
+      const FixedPlan plan = {.method = spec.method, .steps = evaluations};
+      const int64_t own = PlanMacs(*input.model, input.candidate.get(), plan);
+      const size_t solves = 2 + ClassicalRivals(*input.model, own).size();
+      macs += static_cast<double>(own) * static_cast<double>(solves);
+    }
+    return rows * macs;
+  }
+  for (const int claimed : spec.steps) steps += claimed;
+  double step = 0;
+  for (const Hypersolver* const rival :
+       {static_cast<const Hypersolver*>(nullptr), input.candidate.get(), input.active.get()}) {
+    step += static_cast<double>(StepMacs(*input.model, rival, spec.method));
+  }
+  return rows * steps * step;
+}
+
 EngineGate::EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled)
     : runtime_(runtime), cancelled_(std::move(cancelled)) {}
 

@@ -19,6 +19,10 @@
 
 namespace hyperserve {
 
+// The predicted MACs of the measurement of a candidate at the K that it claims, without the
+// reference. Pure.
+double ExaminationMacs(const GateInput& input);
+
 // Belongs to one thread: the registry's. It solves on that thread and uses no solver of the
 // batcher.
 class EngineGate {

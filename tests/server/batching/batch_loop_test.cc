@@ -333,6 +333,19 @@ TEST_F(BatchLoopTest, RowsForWhichNobodyWaitsLeaveTheirRun) {
   EXPECT_THAT(seen_, ElementsAre(Seen{0, 7}, Seen{0, 6}, Seen{0, 4}, Seen{0, 4}));
 }
 
+TEST_F(BatchLoopTest, WhatComesWhileAnotherIsAnsweredDoesNotWait) {
+  Start({});
+  WorkTimes times;
+  Answer next;
+  loop_->Submit(MakeWork(1), [&](const absl::StatusOr<WorkResult>&, const WorkTimes&) {
+    clock_.Advance(milliseconds(3));
+    next = Submit(MakeWork(1, 1, 10), &times);
+  });
+  StepToEnd();
+  ExpectRows(next.get(), 1, 10);
+  EXPECT_DOUBLE_EQ(times.queue_seconds.value(), 0);
+}
+
 TEST_F(BatchLoopTest, DeadInTheQueueIsNotSolved) {
   Start({.batch_rows_max = 8});
   Work late = MakeWork(2, 1, 50);

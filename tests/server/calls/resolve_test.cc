@@ -127,7 +127,6 @@ TEST_F(ResolveTest, FixedPlansShareBatchesWhateverTheirStepLimit) {
 
 TEST_F(ResolveTest, NotBuiltYet) {
   ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
-  ExpectRefused(Asking("euler:2/fast"), absl::StatusCode::kUnimplemented, "fast tier");
   ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kUnimplemented, "log-density",
                 {.log_density = true});
 }
