@@ -13,7 +13,8 @@ namespace hyperserve {
 namespace {
 
 // The default plan in the tier that was asked for. A hypersolved default is replaced by the
-// fallback where a log-density is asked for, which it cannot carry; the reply says which plan ran.
+// fallback where a log-density is asked for: it runs in one direction only, and densities are asked
+// for in both. The reply says which plan ran.
 Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
   Plan plan = DefaultPlanOf(model.calibration);
@@ -27,11 +28,6 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
     return absl::UnimplementedError(
         "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
         "was measured)");
-  }
-  if (task.log_density && plan.hypersolved()) {
-    return absl::UnimplementedError(
-        absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
-                     "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
   }
   if (!task.save_at.empty() && plan.fixed() != nullptr &&
       RunsFromTable(plan.fixed()->method.method)) {

@@ -47,7 +47,7 @@ TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   ASSERT_TRUE(hypersolved.ok()) << hypersolved.status();
   EXPECT_EQ(hypersolved->text, "hyper_euler:2");
   EXPECT_EQ(hypersolved->generation->number, 7);
-  // A correction carries no log-density over the wire: the server chooses another default.
+  // A correction runs in one direction only, so densities have another default.
   EXPECT_EQ(Resolve({}, {.log_density = true})->text, "dopri5:1e-5");
 }
 
@@ -127,8 +127,6 @@ TEST_F(ResolveTest, FixedPlansShareBatchesWhateverTheirStepLimit) {
 
 TEST_F(ResolveTest, NotBuiltYet) {
   ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
-  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kUnimplemented, "log-density",
-                {.log_density = true});
 }
 
 TEST_F(ResolveTest, LabelsAreABoundedSet) {
