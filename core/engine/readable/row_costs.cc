@@ -1,6 +1,7 @@
 #include "core/engine/readable/row_costs.h"
 
 #include "core/model/net/model.h"
+#include "core/plan/method.h"
 
 namespace hyperserve {
 
@@ -8,16 +9,22 @@ RowCosts::RowCosts(const BatchSpec& spec) {
   const Model& model = *spec.model;
   if (spec.entry == Entry::kInput) maps_macs_ += model.stem_macs();
   if (spec.want_outputs) maps_macs_ += model.head_macs();
-  // Each tangent is one more pass of the nets.
-  const int64_t passes = spec.log_density == LogDensity::kNone ? 1 : 1 + model.state_elements();
-  field_macs_ = passes * model.field_macs();
-  correction_macs_ = spec.correction == nullptr ? 0 : passes * spec.correction->macs();
+  if (spec.log_density != LogDensity::kNone) passes_ += model.state_elements();
+  field_macs_ = model.field_macs();
+  if (spec.method.method == Method::kLearned) {
+    learned_ = spec.correction;
+  } else if (spec.correction != nullptr) {
+    correction_macs_ = spec.correction->macs();
+  }
 }
 
 void RowCosts::Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const {
   result.nfe.push_back(static_cast<int32_t>(nfe));
   result.correction_evaluations.push_back(static_cast<int32_t>(correction_evaluations));
-  result.macs.push_back(maps_macs_ + nfe * field_macs_ + correction_evaluations * correction_macs_);
+  // A row of a learned solver has as many evaluations as its table.
+  const int64_t corrections =
+      learned_ != nullptr ? learned_->table(nfe)->macs : correction_evaluations * correction_macs_;
+  result.macs.push_back(maps_macs_ + passes_ * (nfe * field_macs_ + corrections));
 }
 
 }  // namespace hyperserve

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
+#include "core/model/net/model.h"
 
 namespace hyperserve {
 
@@ -18,7 +20,9 @@ class RowCosts {
 
  private:
   int64_t maps_macs_ = 0;  // of the input and the output map
-  int64_t field_macs_, correction_macs_;
+  int64_t passes_ = 1;     // one more for each tangent
+  int64_t field_macs_ = 0, correction_macs_ = 0;
+  std::shared_ptr<const Hypersolver> learned_;  // set where the correction is a learned solver
 };
 
 }  // namespace hyperserve

@@ -21,6 +21,7 @@
 #include "core/io/tensor.h"
 #include "core/model/net/net.h"
 #include "core/ode/solve_options.h"
+#include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 
@@ -324,7 +325,8 @@ class SlotRun final : public Run {
 }  // namespace
 
 bool SlotRunSupports(const BatchSpec& spec) {
-  return spec.save_at.empty() && spec.log_density == LogDensity::kNone;
+  return spec.save_at.empty() && spec.log_density == LogDensity::kNone &&
+         !RunsFromTable(spec.method.method);
 }
 
 std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {
