@@ -39,7 +39,8 @@ namespace hyperserve {
   X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
     "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
-    "of inputs and outputs of all that is not answered yet; bounds the memory of a burst")        \
+    "of inputs and outputs of all that is not answered yet, and again of replies that are not "   \
+    "read yet; half of the latter for one client")                                                \
   X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
     "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "        \
     "solver on a CPU, 1e15 on a GPU")                                                             \
@@ -88,6 +89,8 @@ namespace hyperserve {
   X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                                \
     "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                   \
   X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")          \
+  X(double, request_arrival_max_seconds, 30, 0.001, 86400, "seconds",                             \
+    "from the first bytes of a call to its whole request, where its deadline is not nearer")      \
   X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                     \
     "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch")   \
   X(double, drain_seconds, 20, 0, 3600, "seconds",                                                \
