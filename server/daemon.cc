@@ -46,6 +46,8 @@ constexpr std::chrono::milliseconds kClosePoll(2);
 // After draining, calls are still answered UNAVAILABLE for this long. A call that arrives while
 // gRPC closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
+// Health of the daemon as a whole; load balancers ask for the service by its name.
+constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
 constexpr double kMemoryOfConnections = 0.25;  // of memory_max
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -162,7 +164,7 @@ absl::Status Daemon::Parts::StartListening() {
   };
   HS_ASSIGN_OR_RETURN(calls_listener,
                       listen("address", options.address, options.connections_max, calls));
-  SetHealth("", false);
+  for (const char* name : kDaemonHealthNames) SetHealth(name, false);
   HS_ASSIGN_OR_RETURN(admin_listener,
                       listen("admin_address", options.admin_address, shares.admin, admin));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
@@ -216,6 +218,8 @@ absl::Status Daemon::Parts::OpenRegistry() {
            .poll_seconds = options.poll_seconds,
            .runtime = runtime.get(),
            .publish_queue_limit = options.publish_queue_max,
+           .examination_macs_max = options.examination_macs_max,
+           .examination_seconds_max = options.examination_seconds_max,
            .warm =
                [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
                  return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
@@ -225,7 +229,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
-  SetHealth("", true);
+  for (const char* name : kDaemonHealthNames) SetHealth(name, true);
   return absl::OkStatus();
 }
 

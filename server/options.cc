@@ -18,6 +18,8 @@ constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
 constexpr double kBatchMacsOfCore = 5e7, kBatchMacsOfGpu = 1e11;
 // About 25 us of calls on a CPU, about 150 us of launches on a GPU.
 constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
+// The shipped corrections take up to 1e12.
+constexpr double kExaminationMacsOfCpu = 1e13, kExaminationMacsOfGpu = 1e15;
 constexpr int64_t kLiveRunsOfSolver = 8;
 constexpr int64_t kConnectionsMost = 4096;  // a connection carries any number of calls
 constexpr double kMemoryShare = 0.75;
@@ -81,6 +83,7 @@ Options InForce(Options options, const Machine& machine) {
   decide(options.solvers, cpu ? machine.cores : kSolversOfGpu);
   decide(options.pending_macs_max, cpu ? kPendingMacsOfCore * options.solvers : kPendingMacsOfGpu);
   decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
+  decide(options.examination_macs_max, cpu ? kExaminationMacsOfCpu : kExaminationMacsOfGpu);
   decide(options.evaluation_macs_fixed, cpu ? kFixedMacsOfCore : kFixedMacsOfGpu);
   decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
   const int64_t connections = SharesOf(machine.descriptors).calls;

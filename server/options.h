@@ -100,7 +100,12 @@ namespace hyperserve {
   X(double, poll_seconds, 1, 0, 3600, "seconds",                                                  \
     "between two looks at the folder for new generations; 0: never")                              \
   X(int64_t, publish_queue_max, 8, 1, 1000, "candidates",                                         \
-    "waiting for the gate; more are RESOURCE_EXHAUSTED")                                          \
+    "waiting for the gate, and as many rollbacks; more are RESOURCE_EXHAUSTED")                   \
+  X(double, examination_macs_max, 0, 0, 1e18, "MACs",                                             \
+    "of the gate's solves for one candidate; more is refused; 0: 1e13 on a CPU (about ten "       \
+    "minutes of a core), 1e15 on a GPU")                                                          \
+  X(double, examination_seconds_max, 300, 0.001, 86400, "seconds",                                \
+    "of the gate's measurement of one candidate: others wait behind it")                          \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
 // One value for each line of the page, by name. A default-constructed Options has the defaults.
