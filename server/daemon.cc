@@ -22,6 +22,7 @@
 #include "server/clock/clock.h"
 #include "server/listener.h"
 #include "server/machine.h"
+#include "server/memory_watch.h"
 #include "server/metrics/families.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connection_ledger.h"
@@ -129,6 +130,7 @@ struct Daemon::Parts {
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<SelfProbe> probe;
+  std::unique_ptr<MemoryWatch> memory_watch;
   bool down = false;
 };
 
@@ -312,6 +314,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
   HS_RETURN_IF_ERROR(parts.TellPorts());
+  parts.memory_watch =
+      std::make_unique<MemoryWatch>(parts.options.memory_max, &parts.environment.memory_full);
   parts.ProbePorts();
   return daemon;
 }

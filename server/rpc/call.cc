@@ -151,6 +151,9 @@ absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
   HS_ASSIGN_OR_RETURN(const auto registry, Admit());
+  if (environment_->memory_full) {
+    return absl::ResourceExhaustedError("the process holds memory_max; try again");
+  }
   HS_RETURN_IF_ERROR(
       environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max));
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));

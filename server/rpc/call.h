@@ -48,7 +48,7 @@ class Call {
   absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
   // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, with
   // kNotFound where there is no such model, and with kResourceExhausted where the client has not
-  // read earlier replies.
+  // read earlier replies or the process has no memory to spare.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
   // Gives the work the call's deadline, cancellation and client, and names the plan in the call's
   // metrics. Call it once, before the work is submitted. From then on a shutdown waits for the

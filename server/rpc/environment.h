@@ -44,6 +44,8 @@ class Environment {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
+  // True: the process holds as much memory as it may. New calls are shed.
+  std::atomic<bool> memory_full{false};
   // Replies that are on their way.
   ReplyLedger replies;
   // Calls that were bound to work and have not ended. A shutdown waits for them.
