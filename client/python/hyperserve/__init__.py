@@ -1,6 +1,6 @@
 """Client of Hyperserve, a daemon for hypersolved Neural ODEs. The README of this package is its quick start."""
 
-from hyperserve import admin
+from hyperserve import admin, plot
 from hyperserve.aio import AsyncClient, AsyncSampleStream
 from hyperserve.client import Client, SampleStream
 from hyperserve.errors import (
@@ -22,6 +22,7 @@ from hyperserve.errors import (
     UnimplementedError,
     UnknownError,
 )
+from hyperserve.exporting import export
 from hyperserve.results import (
     ClassifyResult,
     LogProbResult,
@@ -64,4 +65,6 @@ __all__ = [
     "UnimplementedError",
     "UnknownError",
     "admin",
+    "export",
+    "plot",
 ]
