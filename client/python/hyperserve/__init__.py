@@ -3,6 +3,7 @@
 from hyperserve import admin, plot
 from hyperserve.aio import AsyncClient, AsyncSampleStream
 from hyperserve.client import Client, SampleStream
+from hyperserve.corrections import export_correction
 from hyperserve.errors import (
     AbortedError,
     AlreadyExistsError,
@@ -66,5 +67,6 @@ __all__ = [
     "UnknownError",
     "admin",
     "export",
+    "export_correction",
     "plot",
 ]

@@ -1,6 +1,8 @@
 """Modules of torch become models that answer as the modules do; what the format cannot hold is named."""
 
 import json
+import shutil
+import time
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ except (ImportError, OSError) as error:
     pytest.skip(f"no PyTorch: {error}", allow_module_level=True)
 
 import hyperserve
-from conftest import BIN
+from conftest import BIN, ROOT, SOON, Daemon
 from hyperserve.exporting import ExportError
+from hyperserve.folder import ModelFolderError
+from hyperserve.tensor_files import read_tensors
 from hyperserve.torch_modules import NotExportable
 
 PROGRAM = BIN / "hyperserve"
@@ -210,3 +214,44 @@ def test_tensors_of_torch_are_taken_by_the_client(daemon):
         found = client.log_prob("pinwheel", points).log_prob
         np.testing.assert_array_equal(found, client.log_prob("pinwheel", [[0.5, -1.0], [2.0, 0.25]]).log_prob)
         client.log_prob("pinwheel", points.bfloat16())
+
+
+def rings_correction():
+    """The shipped g as a module, and what else its generation says."""
+    generation = ROOT / "models/rings/hypersolvers/heun/1"
+    spec, tensors = json.loads((generation / "hypersolver.json").read_text()), read_tensors(generation / "weights.safetensors")
+    layers = []
+    for layer in spec["net"]:
+        ((kind, fields),) = layer.items()
+        layers.append(nn.Linear(fields["in"], fields["out"]) if kind == "linear" else nn.PReLU(fields["slopes"]))
+    net = nn.Sequential(*layers)
+    net.load_state_dict({name.removeprefix("net."): torch.tensor(tensor) for name, tensor in tensors.items()})
+    words = {name: spec[name] for name in ("method", "direction", "eps", "steps", "inputs")}
+    words |= {"example": torch.randn(3, 5), "probe": read_tensors(generation / "probe.safetensors")["x"], "program": PROGRAM}
+    return net, words, tensors
+
+
+def test_a_correction_passes_the_gate(tmp_path):
+    net, words, tensors = rings_correction()
+    shutil.copytree(ROOT / "models/rings", tmp_path / "models/rings")
+    path = hyperserve.export_correction(net, tmp_path / "models/rings", provenance={"made": "by this test"}, **words)
+    assert path == tmp_path / "models/rings/hypersolvers/heun/2"
+    found = read_tensors(path / "weights.safetensors")
+    assert set(found) == set(tensors) and all((found[name] == tensors[name]).all() for name in tensors)
+    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
+    with hyperserve.Client(daemon.address) as client:
+        end = time.monotonic() + SOON
+        while client.model("rings").model.corrections[0].generation != 2:
+            assert time.monotonic() < end, daemon.log.read_text()
+            time.sleep(0.05)
+        assert client.model("rings").model.corrections[0].provenance == {"made": "by this test"}
+    daemon.stop()
+
+
+def test_a_correction_that_does_not_fit_is_removed(tmp_path):
+    net, words, _ = rings_correction()
+    shutil.copytree(ROOT / "models/rings", tmp_path / "rings")
+    with pytest.raises(ModelFolderError, match="probe"):
+        hyperserve.export_correction(net, tmp_path / "rings", **(words | {"probe": np.zeros((3, 2))}))
+    left = {path.name for path in (tmp_path / "rings/hypersolvers/heun").iterdir()}
+    assert left == {"1", "ACTIVE", "VERDICTS.json"}
