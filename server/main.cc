@@ -38,7 +38,7 @@ int Main(int argc, char** argv) {
   if (!options.check.empty()) return Check(options.check);
   SetUpLog(options.log_level);
   StartSignalWatch();
-  auto daemon = Daemon::Start(options, SignalCame);
+  auto daemon = Daemon::Start(options, SignalCame, AskToEnd);
   if (!daemon.ok() && !SignalCame()) {
     spdlog::error("event=failed {}", OneLine(std::string(daemon.status().message())));
     return 1;
@@ -47,7 +47,7 @@ int Main(int argc, char** argv) {
   spdlog::info("event=signal number={}", signal);
   if (daemon.ok()) (*daemon)->Shutdown();
   spdlog::info("event=end");
-  return 0;
+  return signal == kOwnFault ? 1 : 0;
 }
 
 }  // namespace

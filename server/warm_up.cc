@@ -4,8 +4,12 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 
@@ -45,8 +49,11 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
   return plans;
 }
 
-// One step is enough: a solve repeats it.
+// One step is enough, since a solve repeats it; of a learned solver its longest table.
 StepControl OneStep(const BatchSpec& spec) {
+  if (spec.method.method == Method::kLearned) {
+    return FixedSteps{.steps = spec.correction->spec().steps.back()};
+  }
   if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
 }
@@ -79,6 +86,11 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
       HS_RETURN_IF_ERROR(
           Annotate(runtime.WarmUp(spec, OneStep(spec), rows, interrupted), "warm-up"));
     }
+    BatchSpec fast = spec;
+    fast.tier = Tier::kFast;
+    if (fast == spec || !ChooseEngine(fast, 1, runtime.engines()).ok()) continue;
+    HS_RETURN_IF_ERROR(
+        Annotate(runtime.WarmUp(fast, OneStep(fast), 1, interrupted), "warm-up of tier fast"));
   }
   return absl::OkStatus();
 }

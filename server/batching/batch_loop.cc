@@ -19,6 +19,10 @@ namespace {
 // How late a deadline or a cancellation is noticed in a queue, beside what a turn takes.
 constexpr std::chrono::milliseconds kSweepEvery{50};
 
+// A client is ahead of another when it was served this many turns more: below that the shortest
+// work of all goes first.
+constexpr int kLeadTurns = 4;
+
 // A solver without a run must find a place, also when all others hold one.
 BatcherOptions WithPlaces(BatcherOptions options) {
   options.live_runs_max = std::max(options.live_runs_max, int64_t{2} * options.solvers);
@@ -33,38 +37,72 @@ BatchLoop::BatchLoop(BatcherOptions options, DeviceRuntime* runtime, const Clock
       queues_(options_),
       pool_(options_, runtime) {}
 
-absl::Status BatchLoop::Admit(const std::shared_ptr<PendingRequest>& request) {
+Admission BatchLoop::Judge(PendingRequest& request) const {
+  const Work& work = request.work();
+  const Queue* const queue = queues_.Find(work.spec);
+  const auto rows = static_cast<double>(work.segment.rows);
+  const auto rows_max = static_cast<double>(work.batch_rows_max);
+  // Where its queue has company the rows pay their part of an evaluation's fixed cost.
+  const double share = queue == nullptr ? static_cast<double>(request.piece_count())
+                                        : rows / std::max(rows_max, 1.0);
+  const double own =
+      work.evaluations * (rows * work.evaluation_macs + share * options_.evaluation_macs_fixed);
+  const ClientAccount& client = *request.counted.client;
+  request.counted.cost = own;
+  request.counted.size =
+      work.evaluations * EvaluationCost(std::min(work.segment.rows, work.batch_rows_max),
+                                        work.evaluation_macs, options_);
+  QueueDepth all = queues_.depth();
+  all.bytes = live_bytes_;
+  all.macs = live_macs_;
+  Arrival arrival{.rows = work.segment.rows,
+                  .bytes = work.bytes,
+                  .macs = work.macs,
+                  .opens_queue = queue == nullptr,
+                  .cost = own};
+  if (work.patience.deadline != Clock::TimePoint::max()) {
+    arrival.seconds_left =
+        std::chrono::duration<double>(work.patience.deadline - request.arrival()).count();
+  }
+  return DecideAdmission({.all = all,
+                          .own = client.held,
+                          .own_live = client.live,
+                          .sharers = clients_.Sharers(client),
+                          .cost_before = clients_.CostBefore(client, request.counted.size, own),
+                          .pace = pool_.pace(),
+                          .idle_solver = idle_ > 0 && queues_.empty()},
+                         arrival, options_);
+}
+
+Admission BatchLoop::Admit(const std::shared_ptr<PendingRequest>& request) {
   const Work& work = request->work();
   const std::lock_guard lock(mutex_);
   if (intake_ == Intake::kDraining) {
-    return absl::UnavailableError("the server is shutting down; try another one");
+    return {.status = absl::UnavailableError("the server is shutting down; try another one")};
   }
-  QueueDepth depth = queues_.depth();
-  depth.bytes = live_bytes_;
-  depth.macs = live_macs_;
-  HS_RETURN_IF_ERROR(DecideAdmission(depth,
-                                     {.rows = work.segment.rows,
-                                      .bytes = work.bytes,
-                                      .macs = work.macs,
-                                      .opens_queue = queues_.Find(work.spec) == nullptr},
-                                     options_));
+  request->counted.client = clients_.Enter(work.client, request->arrival());
+  Admission admission = Judge(*request);
+  if (!admission.status.ok()) return admission;
+  clients_.Begin(*request->counted.client, work, request->counted.size, request->counted.cost);
   queues_.Add(request, turn_);
   live_bytes_ += work.bytes;
   live_macs_ += work.macs;
   live_.insert(request);
   LookAround();
-  return absl::OkStatus();
+  return admission;
 }
 
 void BatchLoop::Submit(Work work, WorkDone done) {
   work.batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
   const auto request =
       std::make_shared<PendingRequest>(std::move(work), std::move(done), clock_->Now());
-  absl::Status status = request->work().segment.rows < 1
-                            ? absl::InvalidArgumentError("a request needs at least one row")
-                            : request->Death(request->arrival());
-  if (status.ok()) status = Admit(request);
-  if (!status.ok()) request->Finish(status, {});
+  Admission admission{.status = request->work().segment.rows < 1
+                                    ? absl::InvalidArgumentError("a request needs at least one row")
+                                    : request->Death(request->arrival())};
+  if (admission.status.ok()) admission = Admit(request);
+  if (!admission.status.ok()) {
+    request->Finish(admission.status, {.retry_after = admission.retry_after});
+  }
 }
 
 void BatchLoop::Finish(const std::shared_ptr<PendingRequest>& request,
@@ -74,13 +112,19 @@ void BatchLoop::Finish(const std::shared_ptr<PendingRequest>& request,
   if (live_.erase(request) > 0) {
     live_bytes_ -= request->work().bytes;
     live_macs_ -= request->work().macs;
+    ClientAccount& client = *request->counted.client;
+    clients_.Charge(client, request->TakeSpent());
+    clients_.End(client, request->work(), request->counted.size, request->counted.cost);
   }
   if (live_.empty()) live_changed_.notify_all();
 }
 
 bool BatchLoop::Step(Seat& seat) {
-  const Clock::TimePoint now = clock_->Now();
-  if (seat.run_ != nullptr) Settle(seat, now);
+  Clock::TimePoint now = clock_->Now();
+  if (seat.run_ != nullptr) {
+    Settle(seat, now);
+    now = clock_->Now();  // answers take time, and the next request may have come meanwhile
+  }
   const bool turn_over = now >= seat.turn_ends_;
   if (seat.run_ == nullptr || seat.run_->empty() || (turn_over && contended_)) {
     Turn turn = Choose(seat, now);
@@ -116,6 +160,7 @@ BatchLoop::Turn BatchLoop::Choose(Seat& seat, Clock::TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (seat.run_ != nullptr) {
     pool_.Measure(*seat.run_);
+    seat.run_->Charge(clients_);
     if (seat.run_->empty()) {
       turn.ended = std::move(seat.run_);
       RunEnded(*turn.ended->origin().queue, turn.ended->origin().place);
@@ -137,6 +182,7 @@ BatchLoop::Turn BatchLoop::Choose(Seat& seat, Clock::TimePoint now) {
 void BatchLoop::Decide(Seat& seat, Clock::TimePoint now, Turn& turn) {
   const LiveRun* const own = seat.run_.get();
   if (own != nullptr) pool_.GiveWay(std::move(seat.run_));
+  clients_.Rank(kLeadTurns * options_.turn_max);
   const std::vector<RunSnapshot> runs = pool_.Look();
   const QueueSet::View waiting = queues_.Look(pool_.pace());
   turn.number = ++turn_;

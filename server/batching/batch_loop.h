@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/engine/device_runtime.h"
+#include "server/batching/admission.h"
 #include "server/batching/batch_policy.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/client_ledger.h"
 #include "server/batching/engine_pool.h"
 #include "server/batching/live_run.h"
 #include "server/batching/queue_set.h"
@@ -63,7 +65,7 @@ class BatchLoop {
     QueueSet::Taken taken;  // pieces to admit; pieces for which nobody waits
   };
 
-  absl::Status Admit(const std::shared_ptr<PendingRequest>& request);
+  Admission Admit(const std::shared_ptr<PendingRequest>& request);
   void Settle(Seat& seat, Clock::TimePoint now);
   Turn Choose(Seat& seat, Clock::TimePoint now);
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
@@ -73,6 +75,8 @@ class BatchLoop {
   void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
 
   // With the lock held:
+  // Also sets what the ledger will count for the request.
+  Admission Judge(PendingRequest& request) const;
   void Decide(Seat& seat, Clock::TimePoint now, Turn& turn);
   void RunEnded(Queue& queue, Place place);
   bool HasWork() const { return !queues_.empty() || !pool_.empty(); }
@@ -89,6 +93,7 @@ class BatchLoop {
   std::condition_variable work_changed_;  // WaitForWork waits on it
   std::condition_variable live_changed_;  // Drain waits on it
   // All below guarded by mutex_.
+  ClientLedger clients_;
   QueueSet queues_;
   EnginePool pool_;
   std::unordered_set<std::shared_ptr<PendingRequest>> live_;  // admitted, not answered

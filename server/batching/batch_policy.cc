@@ -5,9 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-
 namespace hyperserve {
 namespace {
 
@@ -24,6 +21,7 @@ struct Candidate {
   double work = 0;
   uint64_t since = 0;        // served, or came
   Clock::TimePoint waiting;  // since when; of runs: they gave way last
+  int64_t lead = 0;          // of its clients
   BatchDecision decision;
 };
 
@@ -99,14 +97,17 @@ Candidates FindCandidates(const BatchSnapshot& snapshot, uint64_t patience,
     found.by_work.push_back({.work = run.work,
                              .since = run.served,
                              .waiting = Clock::TimePoint::max(),
+                             .lead = run.lead,
                              .decision = {.run = i}});
   }
   found.by_wait = found.by_work;
   for (size_t i = 0; i < snapshot.queues.size(); ++i) {
     const QueueSnapshot& queue = snapshot.queues[i];
     if (!Ready(queue, snapshot, options)) continue;
-    Candidate candidate{
-        .work = WorkOf(queue.shortest.load, options), .since = queue.came, .waiting = queue.oldest};
+    Candidate candidate{.work = WorkOf(queue.shortest.load, options),
+                        .since = queue.came,
+                        .waiting = queue.oldest,
+                        .lead = queue.lead};
     if (const auto serve = Serve(i, Pick::kShortest, Hurry::kNone, snapshot, options)) {
       candidate.decision = *serve;
       found.by_work.push_back(candidate);
@@ -139,13 +140,17 @@ bool ShareARun(const Load& waiting, const Load& run, const BatcherOptions& optio
 BatchDecision DecideBatch(const BatchSnapshot& snapshot, const BatcherOptions& options) {
   const uint64_t patience = kPassedOver * (snapshot.runs.size() + snapshot.queues.size());
   const Candidates found = FindCandidates(snapshot, patience, options);
-  const auto longest = std::ranges::min_element(
-      found.by_wait, {}, [](const Candidate& one) { return std::tie(one.since, one.waiting); });
-  const auto least = std::ranges::min_element(found.by_work, {}, [](const Candidate& one) {
-    return std::tie(one.work, one.since, one.waiting);
+  const auto longest = std::ranges::min_element(found.by_wait, {}, [](const Candidate& one) {
+    return std::tie(one.lead, one.since, one.waiting);
   });
+  const auto least = std::ranges::min_element(found.by_work, {}, [](const Candidate& one) {
+    return std::tie(one.lead, one.work, one.since, one.waiting);
+  });
+  const bool passed_over = longest != found.by_wait.end() &&
+                           (least == found.by_work.end() || longest->lead <= least->lead) &&
+                           snapshot.turn > longest->since + patience;
   BatchDecision decision;
-  if (longest != found.by_wait.end() && snapshot.turn > longest->since + patience) {
+  if (passed_over) {
     decision = longest->decision;
   } else if (least != found.by_work.end()) {
     decision = least->decision;
@@ -154,33 +159,6 @@ BatchDecision DecideBatch(const BatchSnapshot& snapshot, const BatcherOptions& o
     decision.joining = Joining::kNobody;
   }
   return decision;
-}
-
-absl::Status DecideAdmission(const QueueDepth& depth, const Arrival& arrival,
-                             const BatcherOptions& options) {
-  if (depth.rows + arrival.rows > options.queue_rows_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queues are full: ", depth.rows, " rows wait, ", arrival.rows,
-                     " more would pass queue_rows_max = ", options.queue_rows_max, "; try again"));
-  }
-  if (depth.bytes + arrival.bytes > options.queue_bytes_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "too much is pending: ", depth.bytes, " bytes of inputs and outputs, ", arrival.bytes,
-        " more would pass queue_bytes_max = ", options.queue_bytes_max, "; try again"));
-  }
-  if (depth.macs + arrival.macs > options.pending_macs_max) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "too much work is pending: about %.2g MACs, %.2g more would pass pending_macs_max = %.2g; "
-        "try again",
-        static_cast<double>(depth.macs), static_cast<double>(arrival.macs),
-        static_cast<double>(options.pending_macs_max)));
-  }
-  if (arrival.opens_queue && depth.queues >= options.live_queues_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "too many different plans at once: live_queues_max = ", options.live_queues_max,
-        " are waiting or running; try again"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace hyperserve

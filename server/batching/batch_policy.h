@@ -9,6 +9,8 @@
 //            lost, or the batcher drains.
 //   Order    The least predicted work until the next row finishes goes first. A candidate that
 //            was passed over eight times as often as there are candidates goes before it.
+//   Clients  Of several clients those go first that were served least, by whole turns; what follows
+//            decides among what they have.
 //   Company  Rows share a run if neither side is much shorter than the other, or if the rows that
 //            join cost little beside the fixed cost of an evaluation. So a short request waits
 //            neither for long rows nor for a run that is mostly overhead.
@@ -26,9 +28,7 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "server/batching/batcher_options.h"
-#include "server/batching/work.h"
 #include "server/clock/clock.h"
 
 namespace hyperserve {
@@ -57,6 +57,7 @@ struct RunSnapshot {
   int64_t room = 0;        // rows that may join it
   double work = 0;         // predicted MACs until its next row finishes
   double work_to_end = 0;  // predicted MACs until its last row finishes, if no rows join it
+  int64_t lead = 0;        // turns that its clients were served more than others: the least of them
   uint64_t served = 0;     // the turn in which it was last chosen
 };
 
@@ -73,7 +74,8 @@ struct QueueSnapshot {
   Clock::TimePoint oldest;     // when the oldest piece came
   Clock::TimePoint start_by;   // after this the first deadline would be lost
   uint64_t came = 0;           // the turn in which the oldest piece came
-  First shortest, first_come;  // of its pieces
+  int64_t lead = 0;            // as of a run
+  First shortest, first_come;  // of the pieces whose client has this lead
 };
 
 enum class Intake { kOpen, kDraining };
@@ -115,17 +117,5 @@ struct BatchDecision {
 // Precondition: live_runs_max is at least two a solver, so that a solver without a run finds a
 // place.
 BatchDecision DecideBatch(const BatchSnapshot& snapshot, const BatcherOptions& options);
-
-// A request that asks for admission.
-struct Arrival {
-  int64_t rows = 0;
-  int64_t bytes = 0;
-  int64_t macs = 0;
-  bool opens_queue = false;  // there is no queue of its spec yet
-};
-
-// kResourceExhausted: the request would pass a limit; the message names the limit and the load.
-absl::Status DecideAdmission(const QueueDepth& depth, const Arrival& arrival,
-                             const BatcherOptions& options);
 
 }  // namespace hyperserve

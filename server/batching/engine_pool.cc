@@ -23,6 +23,7 @@ std::vector<RunSnapshot> EnginePool::Look() const {
                          .room = run->room(),
                          .work = run->work(),
                          .work_to_end = run->work_to_end(),
+                         .lead = run->lead(),
                          .served = run->served});
   }
   return snapshots;

@@ -112,8 +112,28 @@ LiveRun::Settled LiveRun::Fail(const absl::Status& status, Clock::TimePoint now)
   return settled;
 }
 
+void LiveRun::Charge(const ClientLedger& clients) const {
+  for (const Inside& inside : pieces_) {
+    PendingRequest& request = *inside.piece.request;
+    clients.Charge(*request.counted.client, request.TakeSpent());
+  }
+}
+
+int64_t LiveRun::lead() const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Inside& inside : pieces_) {
+    least = std::min(least, inside.piece.request->counted.client->lead);
+  }
+  return least;
+}
+
 LiveRun::Settled LiveRun::Settle(Clock::TimePoint now) {
-  spent_.seconds += std::chrono::duration<double>(now - evaluation_began_).count();
+  const double seconds = std::chrono::duration<double>(now - evaluation_began_).count();
+  spent_.seconds += seconds;
+  for (const Inside& inside : pieces_) {
+    inside.piece.request->Spend(seconds * static_cast<double>(inside.piece.segment.rows) /
+                                static_cast<double>(rows_));
+  }
   if (!evaluated_.ok()) return Fail(evaluated_, now);
   absl::StatusOr<std::vector<SolvedSegment>> finished = run_->TakeFinished();
   if (!finished.ok()) return Fail(finished.status(), now);

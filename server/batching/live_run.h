@@ -14,6 +14,7 @@
 #include "core/engine/engine.h"
 #include "server/batching/batch_policy.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/client_ledger.h"
 #include "server/batching/queue_set.h"
 #include "server/batching/request.h"
 #include "server/batching/work.h"
@@ -63,6 +64,11 @@ class LiveRun {
   // any more. After a failure of the engine no piece stays. One that was alone ends with the error;
   // the others are returned in `again`, to be tried alone, so that one request cannot fail another.
   Settled Settle(Clock::TimePoint now);
+
+  // Books the time of its pieces to their clients. With the batcher's lock held, as lead().
+  void Charge(const ClientLedger& clients) const;
+  // The least lead of the clients that have a piece in it.
+  int64_t lead() const;
 
   // Counts a turn: the run gave way and goes on now.
   void BeginTurn() { ++totals_.turns; }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "core/engine/batch_spec.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/client_ledger.h"
 #include "server/batching/work.h"
 #include "server/clock/clock.h"
 
@@ -37,6 +40,22 @@ Load Together(const Load& load, const Piece& piece) {
   return both;
 }
 
+// At most `most` pieces of the queue by number: those of the client that was served least first, of
+// each client in the order of length, from `least` evaluations on.
+std::vector<uint64_t> InOrder(const Queue& queue, double least, size_t most) {
+  std::vector<std::pair<const ClientAccount*, const Queue::Line*>> lines;
+  for (const auto& [client, line] : queue.lines) lines.emplace_back(client, &line);
+  std::ranges::stable_sort(lines, {}, [](const auto& line) { return line.first->served; });
+  std::vector<uint64_t> numbers;
+  for (const auto& [client, line] : lines) {
+    auto next = line->by_evaluations.lower_bound({least, 0});
+    for (; numbers.size() < most && next != line->by_evaluations.end(); ++next) {
+      numbers.push_back(next->second);
+    }
+  }
+  return numbers;
+}
+
 // When the solve must start to end before the deadline.
 Clock::TimePoint StartBy(const Piece& piece, Pace pace, const BatcherOptions& options) {
   const Work& work = piece.request->work();
@@ -56,12 +75,20 @@ Queue* QueueSet::Find(const BatchSpec& spec) {
   return found == queues_.end() ? nullptr : &*found;
 }
 
+const Queue* QueueSet::Find(const BatchSpec& spec) const {
+  const auto found = std::ranges::find(queues_, spec, &Queue::spec);
+  return found == queues_.end() ? nullptr : &*found;
+}
+
 void QueueSet::Add(const std::shared_ptr<PendingRequest>& request, uint64_t turn) {
   const Work& work = request->work();
   Queue* queue = Find(work.spec);
   if (queue == nullptr) {
-    queue = &queues_.emplace_back(
-        Queue{.key = next_key_++, .spec = work.spec, .batch_rows_max = work.batch_rows_max});
+    queue = &queues_.emplace_back(Queue{.key = next_key_++,
+                                        .spec = work.spec,
+                                        .batch_rows_max = work.batch_rows_max,
+                                        .opened_by = request->counted.client});
+    ++queue->opened_by->held.queues;
   }
   for (int64_t i = 0; i < request->piece_count(); ++i) {
     Insert(*queue, {.request = request,
@@ -77,8 +104,12 @@ void QueueSet::PutBack(Queue& queue, Piece piece) { Insert(queue, std::move(piec
 void QueueSet::Insert(Queue& queue, Piece piece) {
   queue.rows += piece.segment.rows;
   rows_ += piece.segment.rows;
+  ClientAccount* const client = piece.request->counted.client.get();
+  client->held.rows += piece.segment.rows;
   if (piece.request->waiting_pieces_++ == 0) ++requests_;
-  queue.by_evaluations.emplace(EvaluationsOf(piece), piece.number);
+  Queue::Line& line = queue.lines[client];
+  line.numbers.insert(piece.number);
+  line.by_evaluations.emplace(EvaluationsOf(piece), piece.number);
   const uint64_t number = piece.number;
   queue.waiting.emplace(number, std::move(piece));
 }
@@ -86,7 +117,12 @@ void QueueSet::Insert(Queue& queue, Piece piece) {
 Piece QueueSet::Remove(Queue& queue, Entry entry) {
   Piece piece = std::move(entry->second);
   queue.waiting.erase(entry);
-  queue.by_evaluations.erase({EvaluationsOf(piece), piece.number});
+  ClientAccount* const client = piece.request->counted.client.get();
+  client->held.rows -= piece.segment.rows;
+  const auto line = queue.lines.find(client);
+  line->second.numbers.erase(piece.number);
+  line->second.by_evaluations.erase({EvaluationsOf(piece), piece.number});
+  if (line->second.numbers.empty()) queue.lines.erase(line);
   queue.rows -= piece.segment.rows;
   rows_ -= piece.segment.rows;
   if (--piece.request->waiting_pieces_ == 0) --requests_;
@@ -94,8 +130,10 @@ Piece QueueSet::Remove(Queue& queue, Entry entry) {
 }
 
 QueueSet::Entry QueueSet::FirstOf(Queue& queue, Pick pick) const {
-  return pick == Pick::kFirstCome ? queue.waiting.begin()
-                                  : queue.waiting.find(queue.by_evaluations.begin()->second);
+  const auto& [client, line] =
+      *std::ranges::min_element(queue.lines, {}, [](const auto& one) { return one.first->served; });
+  return queue.waiting.find(pick == Pick::kFirstCome ? *line.numbers.begin()
+                                                     : line.by_evaluations.begin()->second);
 }
 
 QueueSet::Taken QueueSet::TakeForStart(Queue& queue, Pick pick, Clock::TimePoint now) {
@@ -149,12 +187,10 @@ QueueSet::Taken QueueSet::TakeForRun(Queue& queue, Pick pick, Joining joining, c
                       .evaluations_most = 0};
   const double from =
       ShareARun(shortest, load, options_) ? 0 : load.evaluations_most / kMuchShorter;
-  auto next = queue.by_evaluations.lower_bound({from, 0});
   int misses = 0;
-  while (room > 0 && misses < kMissesMax && next != queue.by_evaluations.end()) {
-    const Entry entry = queue.waiting.find(next->second);
-    ++next;
-    if (!take(entry, Joining::kCompany)) ++misses;
+  for (const uint64_t number : InOrder(queue, from, static_cast<size_t>(room) + kMissesMax)) {
+    if (room <= 0 || misses >= kMissesMax) break;
+    if (!take(queue.waiting.find(number), Joining::kCompany)) ++misses;
   }
   return taken;
 }
@@ -176,12 +212,13 @@ QueueSet::View QueueSet::Look(Pace pace) {
   View view;
   for (Queue& queue : queues_) {
     if (queue.waiting.empty()) continue;
-    const Piece& oldest = queue.waiting.begin()->second;
+    const Piece& oldest = FirstOf(queue, Pick::kFirstCome)->second;
     QueueSnapshot snapshot{.key = queue.key,
                            .full = queue.rows >= queue.batch_rows_max,
                            .oldest = oldest.request->arrival(),
                            .start_by = Clock::TimePoint::max(),
                            .came = oldest.came,
+                           .lead = oldest.request->counted.client->lead,
                            .shortest = FirstFrom(FirstOf(queue, Pick::kShortest)->second),
                            .first_come = FirstFrom(oldest)};
     // A full queue is ready without it, and may be long.
@@ -201,6 +238,7 @@ void QueueSet::RunEnded(Queue& queue) {
 
 void QueueSet::DropIfIdle(Queue& queue) {
   if (queue.runs > 0 || !queue.waiting.empty()) return;
+  --queue.opened_by->held.queues;
   queues_.remove_if([&](const Queue& one) { return &one == &queue; });
 }
 

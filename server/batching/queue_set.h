@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/engine/batch_spec.h"
 #include "server/batching/batch_policy.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/client_ledger.h"
 #include "server/batching/request.h"
 #include "server/batching/work.h"
 #include "server/clock/clock.h"
@@ -22,11 +24,16 @@ namespace hyperserve {
 struct Queue {
   const uint64_t key;
   const BatchSpec spec;
-  const int64_t batch_rows_max;       // of its first request
-  int64_t rows = 0;                   // waiting
-  int64_t runs = 0;                   // under way, those that gave way among them
+  const int64_t batch_rows_max;  // of its first request
+  int64_t rows = 0;              // waiting
+  int64_t runs = 0;              // under way, those that gave way among them
+  const std::shared_ptr<ClientAccount> opened_by;
   std::map<uint64_t, Piece> waiting;  // by number: in the order in which they came
-  std::set<std::pair<double, uint64_t>> by_evaluations;  // of those; the number beside it
+  struct Line {                       // the pieces of one client
+    std::set<uint64_t> numbers;
+    std::set<std::pair<double, uint64_t>> by_evaluations;  // the number beside it
+  };
+  std::map<ClientAccount*, Line> lines;  // those that are not empty
 };
 
 // Seconds a MAC, as measured on runs; 0: nothing was measured yet.
@@ -39,7 +46,9 @@ class QueueSet {
 
   // The queue of this spec; null: there is none.
   Queue* Find(const BatchSpec& spec);
-  // Adds all pieces of the request behind those that wait. `turn` counts the batcher's decisions.
+  const Queue* Find(const BatchSpec& spec) const;
+  // Adds all pieces of the request behind those that wait. Precondition: its client is set. `turn`
+  // counts the batcher's decisions.
   void Add(const std::shared_ptr<PendingRequest>& request, uint64_t turn);
   // Puts a piece that was taken back to its old place.
   void PutBack(Queue& queue, Piece piece);
@@ -76,6 +85,7 @@ class QueueSet {
   using Entry = std::map<uint64_t, Piece>::iterator;
   void Insert(Queue& queue, Piece piece);
   Piece Remove(Queue& queue, Entry entry);
+  // Of the client that was served least.
   Entry FirstOf(Queue& queue, Pick pick) const;
   void DropIfIdle(Queue& queue);
 

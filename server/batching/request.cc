@@ -45,7 +45,7 @@ bool PendingRequest::Finish(absl::StatusOr<WorkResult> result, const WorkTimes& 
 
 void PendingRequest::Begin(Clock::TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (!begun_) begun_ = now;
+  if (!begun_) begun_ = std::max(now, arrival_);  // it may have come after the turn began
 }
 
 WorkTimes PendingRequest::Times(Clock::TimePoint now) const {
@@ -53,6 +53,14 @@ WorkTimes PendingRequest::Times(Clock::TimePoint now) const {
   WorkTimes times{.queue_seconds = Seconds(arrival_, begun_.value_or(now))};
   if (begun_) times.solve_seconds = Seconds(*begun_, now);
   return times;
+}
+
+void PendingRequest::Spend(double seconds) {
+  spent_nanoseconds_.fetch_add(static_cast<int64_t>(1e9 * seconds), std::memory_order_relaxed);
+}
+
+double PendingRequest::TakeSpent() {
+  return 1e-9 * static_cast<double>(spent_nanoseconds_.exchange(0, std::memory_order_relaxed));
 }
 
 std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part) {

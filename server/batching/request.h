@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,8 @@
 #include "server/clock/clock.h"
 
 namespace hyperserve {
+
+struct ClientAccount;
 
 // Thread-safe: several solvers may hold pieces of one request.
 class PendingRequest {
@@ -38,6 +41,17 @@ class PendingRequest {
   // The times of a request that was admitted and is answered now.
   WorkTimes Times(Clock::TimePoint now) const;
 
+  // Adds time that a solver spent on its rows, and takes what was added since the last call.
+  void Spend(double seconds);
+  double TakeSpent();
+
+  // What the ledger counts for it, from admission to the answer. Guarded by the batcher's lock.
+  struct Counted {
+    std::shared_ptr<ClientAccount> client;
+    double size = 0, cost = 0;  // predicted MACs
+  };
+  Counted counted;
+
   // Adds the rows of one piece. Returns the merged result when no piece is missing, else nullopt.
   std::optional<WorkResult> Accept(int64_t piece, WorkResult part);
 
@@ -47,6 +61,7 @@ class PendingRequest {
   const Clock::TimePoint arrival_;
   const int64_t piece_count_;
   std::atomic<bool> finished_{false};
+  std::atomic<int64_t> spent_nanoseconds_{0};
 
   mutable std::mutex mutex_;
   std::vector<std::optional<BatchResult>> parts_;  // guarded by mutex_

@@ -1,6 +1,8 @@
 // The input and the output of the batcher: plain data.
 #pragma once
 
+#include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,14 @@
 #include "server/clock/patience.h"
 
 namespace hyperserve {
+
+// Who sends a request, for fairness. Peers divide every limit and the solvers' time among them, the
+// names of one peer divide its share. Both are bounded texts; empty is a client like any other.
+struct ClientKey {
+  std::string peer;  // the address without the port
+  std::string name;  // what the caller calls itself
+  auto operator<=>(const ClientKey&) const = default;
+};
 
 // The work of one request. Rows of equal `spec` may share evaluations of f; all other fields are
 // the request's own.
@@ -27,6 +37,7 @@ struct Work {
   double evaluations = 1;      // of f, until a row of this request has finished
   double evaluation_macs = 1;  // of one evaluation on one row, with correction and tangents
   int64_t batch_rows_max = int64_t{1} << 62;  // rows of a run; the options may allow fewer
+  ClientKey client;
   // Labels of metrics, from bounded sets.
   std::string model_label, plan_label;
 };
@@ -45,6 +56,7 @@ struct WorkTimes {
   std::optional<double> queue_seconds;  // from admission to its first run, or to an earlier answer;
                                         // nullopt: not admitted
   std::optional<double> solve_seconds;  // from its first run to the answer; nullopt: no run took it
+  std::chrono::milliseconds retry_after{0};  // shed: about when there may be room; else 0
 };
 
 // Called exactly once for each Submit, with no lock held. It must not wait.

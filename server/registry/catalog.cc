@@ -90,12 +90,13 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
 
 void Catalog::LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source) {
   for (const MethodChoice& method : ListHypersolverMethods(loaded.folder)) {
+    if (!services_.go_on().ok()) return;
     Shelf* shelf = FindShelf(loaded, method);
     if (shelf == nullptr) {
       shelf = &AddShelf(loaded, method);
       ShowStates(name, loaded);
       const CorrectionState state = shelf->state();
-      if (state.active != nullptr || !state.problem.empty()) {
+      if (state.active != nullptr || (!state.problem.empty() && services_.go_on().ok())) {
         Report({.kind = state.active ? Event::Kind::kPublished : Event::Kind::kRefused,
                 .model = name,
                 .method = PrintMethod(method),
@@ -109,7 +110,9 @@ void Catalog::LookAtFolder(const std::string& name, LoadedModel& loaded, const c
       if (!number.has_value()) break;
       const absl::StatusOr<PublishOutcome> outcome = shelf->Try(*number);
       ShowStates(name, loaded);
-      ReportTried(name, method, *number, source, outcome);
+      if (outcome.ok() || services_.go_on().ok()) {
+        ReportTried(name, method, *number, source, outcome);
+      }
     }
   }
 }
@@ -155,7 +158,7 @@ absl::StatusOr<PublishOutcome> Catalog::Publish(const std::string& model, const 
   const absl::StatusOr<PublishOutcome> outcome = shelf->Publish(files, parent_generation, &number);
   if (added && number == 0) loaded->shelves.pop_back();
   ShowStates(model, *loaded);
-  ReportTried(model, choice, number, kRpc, outcome);
+  if (!services_.gave_way()) ReportTried(model, choice, number, kRpc, outcome);
   return outcome;
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "server/clock/clock.h"
@@ -35,6 +36,9 @@ constexpr double kIdleSeconds = 3600;
 // The registry's thread gives way to the solvers: 10 of at most 19 on Linux.
 constexpr int kNiceness = 10;
 
+// The higher goes first.
+enum class Urgency { kFolder, kPublish, kRollback };
+
 }  // namespace
 
 class Registry::Impl {
@@ -44,6 +48,7 @@ class Registry::Impl {
 
   absl::Status Open();
   struct Job {
+    Urgency urgency;
     std::function<absl::StatusOr<PublishOutcome>()> run;
     Patience patience;
     Done done;
@@ -55,7 +60,9 @@ class Registry::Impl {
  private:
   void Run(std::promise<absl::Status> opened);
   void RunJob(Job job);
-  absl::Status GoOn() const;
+  absl::Status GoOn();
+  bool MoreUrgentWaits();
+  absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
   std::optional<Job> NextJob(TimePoint wake);
   absl::Status SetUpGate();
 
@@ -69,6 +76,9 @@ class Registry::Impl {
 
   // Touched by the registry's thread only, except the functions of the catalog that say otherwise.
   Patience patience_;  // of the caller of the job under way; endless where there is none
+  Urgency urgency_ = Urgency::kFolder;        // of the work under way
+  bool gave_way_ = false;                     // true: GoOn ended it for something more urgent
+  TimePoint measured_by_ = TimePoint::max();  // when the measurement under way must have ended
   std::unique_ptr<EngineGate> gate_;
   Shelf::Services services_;
   Catalog catalog_;
@@ -127,19 +137,33 @@ void Registry::Impl::Run(std::promise<absl::Status> opened) {
 }
 
 void Registry::Impl::RunJob(Job job) {
-  patience_ = std::move(job.patience);
+  patience_ = job.patience;
+  urgency_ = job.urgency;
+  gave_way_ = false;
   const absl::Status wanted = GoOn();
   const absl::StatusOr<PublishOutcome> outcome = wanted.ok() ? job.run() : wanted;
+  const bool again = gave_way_ && absl::IsAborted(outcome.status());
   patience_ = {};  // its function may be invalid once the call is answered
-  job.done(outcome);
+  urgency_ = Urgency::kFolder;
+  gave_way_ = false;
+  if (!again) {
+    job.done(outcome);
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  jobs_.push_front(std::move(job));
 }
 
 // OK while the work under way is still wanted, else the answer for its caller.
-absl::Status Registry::Impl::GoOn() const {
+absl::Status Registry::Impl::GoOn() {
   const bool ending = stopping_ || (options_.ending && options_.ending());
   const absl::Status why = ending ? absl::UnavailableError("the server is shutting down")
                                   : patience_.Left(Clock::Real().Now());
-  if (why.ok()) return why;
+  if (why.ok()) {
+    gave_way_ = MoreUrgentWaits();
+    return gave_way_ ? absl::AbortedError("something more urgent goes first; it is tried again")
+                     : absl::OkStatus();
+  }
   return {why.code(), absl::StrCat(why.message(), "; nothing was changed")};
 }
 
@@ -148,27 +172,38 @@ std::optional<Registry::Impl::Job> Registry::Impl::NextJob(TimePoint wake) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait_until(lock, wake, [this] { return stopping_ || !jobs_.empty(); });
   if (stopping_ || jobs_.empty()) return std::nullopt;
-  Job job = std::move(jobs_.front());
-  jobs_.pop_front();
+  const auto most = std::max_element(
+      jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) { return a.urgency < b.urgency; });
+  Job job = std::move(*most);
+  jobs_.erase(most);
   return job;
+}
+
+bool Registry::Impl::MoreUrgentWaits() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [this](const Job& job) { return job.urgency > urgency_; });
 }
 
 void Registry::Impl::Enqueue(Job job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (static_cast<int64_t>(jobs_.size()) < options_.publish_queue_limit) {
+    const auto waiting = std::count_if(jobs_.begin(), jobs_.end(),
+                                       [&](const Job& one) { return one.urgency == job.urgency; });
+    if (waiting < options_.publish_queue_limit) {
       jobs_.push_back(std::move(job));
       changed_.notify_all();
       return;
     }
   }
   job.done(absl::ResourceExhaustedError(
-      absl::StrCat(options_.publish_queue_limit, " candidates and rollbacks wait already")));
+      absl::StrCat(options_.publish_queue_limit, " others wait already; try again later")));
 }
 
 absl::Status Registry::Impl::SetUpGate() {
   services_ = {.measure = options_.measure,
                .go_on = [this] { return GoOn(); },
+               .gave_way = [this] { return gave_way_; },
                .margin = options_.gate_margin,
                .read_only = options_.read_only};
   if (options_.warm) {
@@ -177,9 +212,30 @@ absl::Status Registry::Impl::SetUpGate() {
     };
   }
   if (services_.measure) return absl::OkStatus();
-  gate_ = std::make_unique<EngineGate>(options_.runtime, [this] { return !GoOn().ok(); });
-  services_.measure = [this](const GateInput& input) { return gate_->Measure(input); };
+  gate_ = std::make_unique<EngineGate>(
+      options_.runtime, [this] { return !GoOn().ok() || Clock::Real().Now() >= measured_by_; });
+  services_.measure = [this](const GateInput& input) { return Measure(input); };
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<GateMeasurement>> Registry::Impl::Measure(const GateInput& input) {
+  const double macs = ExaminationMacs(input);
+  if (macs > options_.examination_macs_max) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "its examination takes %.2g MACs, more than examination_macs_max = %.2g: claim fewer or "
+        "smaller steps, or send a smaller probe",
+        macs, options_.examination_macs_max));
+  }
+  measured_by_ =
+      Clock::Real().Now() + std::chrono::duration_cast<TimePoint::duration>(
+                                std::chrono::duration<double>(options_.examination_seconds_max));
+  absl::StatusOr<std::vector<GateMeasurement>> measured = gate_->Measure(input);
+  const bool late = Clock::Real().Now() >= std::exchange(measured_by_, TimePoint::max());
+  if (!late || !absl::IsCancelled(measured.status()) || !GoOn().ok()) return measured;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "its examination took longer than examination_seconds_max = %g: claim fewer or smaller "
+      "steps, or send a smaller probe",
+      options_.examination_seconds_max));
 }
 
 absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(
@@ -202,7 +258,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Registry::Pin(std::string_vie
 
 void Registry::Publish(std::string model, std::string method, GenerationFiles files,
                        std::optional<int64_t> parent_generation, Patience patience, Done done) {
-  impl_->Enqueue({.run =
+  impl_->Enqueue({.urgency = Urgency::kPublish,
+                  .run =
                       [catalog = &impl_->catalog(), model = std::move(model),
                        method = std::move(method), files = std::move(files), parent_generation] {
                         return catalog->Publish(model, method, files, parent_generation);
@@ -214,7 +271,8 @@ void Registry::Publish(std::string model, std::string method, GenerationFiles fi
 void Registry::Rollback(std::string model, std::string method, int64_t generation,
                         Patience patience, Done done) {
   impl_->Enqueue(
-      {.run = [catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
+      {.urgency = Urgency::kRollback,
+       .run = [catalog = &impl_->catalog(), model = std::move(model), method = std::move(method),
                generation] { return catalog->Rollback(model, method, generation); },
        .patience = std::move(patience),
        .done = std::move(done)});

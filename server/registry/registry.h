@@ -41,6 +41,10 @@ class Registry {
   // such model; the message names those that are loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
+  // What waits is done in this order: rollbacks, candidates of Publish, candidates in the folders.
+  // An examination gives way at its next evaluation of f to what goes before it, and begins anew
+  // afterwards; the generation of a Publish gets another number then.
+  //
   // Queues the files as a candidate and returns. The registry's thread writes them as a new
   // generation, runs the gate and swaps. `done` is called exactly once: on the registry's thread,
   // or before Publish returns where the queue is full (kResourceExhausted).

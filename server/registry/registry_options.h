@@ -23,12 +23,14 @@ struct WarmUpSubject {
 };
 
 struct RegistryOptions {
-  std::string repository;            // the folder
-  bool read_only = false;            // refuses Publish and Rollback, and writes no file
-  double gate_margin = 0;            // the margin of DecideGate
-  double poll_seconds = 0;           // between two looks at the folder for generations; 0: never
-  DeviceRuntime* runtime = nullptr;  // the gate measures on it; must outlive the registry
-  int64_t publish_queue_limit = 0;   // waiting candidates and rollbacks
+  std::string repository;              // the folder
+  bool read_only = false;              // refuses Publish and Rollback, and writes no file
+  double gate_margin = 0;              // the margin of DecideGate
+  double poll_seconds = 0;             // between two looks at the folder for generations; 0: never
+  DeviceRuntime* runtime = nullptr;    // the gate measures on it; must outlive the registry
+  int64_t publish_queue_limit = 0;     // waiting candidates; as many rollbacks
+  double examination_macs_max = 0;     // ExaminationMacs of one candidate; more is refused
+  double examination_seconds_max = 0;  // of the gate's measurement of one; more is refused
   // Warms a model or a generation before it is served. Called on the registry's thread. It may stop
   // where `interrupted` says yes. Empty: nothing is warmed.
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;

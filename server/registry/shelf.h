@@ -51,6 +51,8 @@ class Shelf {
     std::function<absl::Status(const WarmUpSubject&)> warm;  // may be empty
     // OK while the work is still wanted, else the answer for its caller. Asked between steps.
     std::function<absl::Status()> go_on;
+    // Did go_on end it because something more urgent waits? Then it is tried again.
+    std::function<bool()> gave_way;
     double margin = 0;       // the margin of DecideGate
     bool read_only = false;  // verdicts and ACTIVE are kept in memory only
   };

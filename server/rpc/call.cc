@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kRequestIdMax = 128;
 // gRPC's limit on all metadata of a reply is 8 KiB.
 constexpr size_t kMessageBytesMax = 2048;
+constexpr size_t kClientNameBytesMax = 64;
 
 std::string MakeRequestId() {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -147,14 +148,27 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& 
   return served;
 }
 
+ClientKey ClientOf(std::string_view peer, std::string_view header) {
+  // A Unix socket has no port.
+  if (!peer.starts_with("unix")) peer = peer.substr(0, peer.rfind(':'));
+  return {.peer = std::string(peer), .name = std::string(header.substr(0, kClientNameBytesMax))};
+}
+
 void Call::Bind(Prepared& prepared) {
   plan_label_ = prepared.plan.label;
   bound_ = true;
   ++environment_->solving_calls;
   prepared.work.patience = patience();
+  const auto& headers = context_->client_metadata();
+  const auto named = headers.find({kClientHeader.data(), kClientHeader.size()});
+  prepared.work.client = ClientOf(
+      context_->peer(), named == headers.end()
+                            ? std::string_view()
+                            : std::string_view(named->second.data(), named->second.size()));
 }
 
 void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times) {
+  retry_after_ = times.retry_after;
   Metrics& metrics = *environment_->metrics;
   const char* const code = CodeName(ToGrpc(result.status()).error_code());
   const auto observe = [&](Metric metric, const std::optional<double>& seconds) {
@@ -177,6 +191,10 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
   metrics.Increment(Metric::kCorrectionEvaluations, {model_label_, plan_label_},
                     Sum(rows.correction_evaluations));
   metrics.Increment(Metric::kMacs, {model_label_, plan_label_}, Sum(rows.macs));
+  if (rows.solved_again > 0) {
+    metrics.Increment(Metric::kRowsSolvedAgain, {model_label_, plan_label_},
+                      static_cast<double>(rows.solved_again));
+  }
 }
 
 grpc::Status Call::End(const absl::Status& status) {
@@ -195,8 +213,8 @@ grpc::Status Call::End(const absl::Status& status) {
               model_label_, plan_label_, rows_, code, seconds, absl::CEscape(wire.error_message()));
   context_->AddTrailingMetadata("hyperserve-request-id", id_);
   if (wire.error_code() == grpc::RESOURCE_EXHAUSTED) {
-    context_->AddTrailingMetadata("grpc-retry-pushback-ms",
-                                  std::to_string(environment_->limits.retry_pushback.count()));
+    const auto pushback = std::max(environment_->limits.retry_pushback, retry_after_);
+    context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(pushback.count()));
   }
   return wire;
 }

@@ -46,8 +46,9 @@ class Call {
   // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, and
   // with kNotFound where there is no such model.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
-  // Gives the work the call's deadline and cancellation, and names the plan in the call's metrics.
-  // Call it once, before the work is submitted. From then on a shutdown waits for the call.
+  // Gives the work the call's deadline, cancellation and client, and names the plan in the call's
+  // metrics. Call it once, before the work is submitted. From then on a shutdown waits for the
+  // call.
   void Bind(Prepared& prepared);
 
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
@@ -75,6 +76,7 @@ class Call {
   bool bound_ = false;
   // Touched only by the thread that answers.
   int64_t rows_ = 0;  // that were solved
+  std::chrono::milliseconds retry_after_{0};
 };
 
 // A unary call. Any thread calls Answer exactly once. Create it with new: it deletes itself when
@@ -97,6 +99,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 // The status as gRPC sends it. A code outside the table of docs/ARCHITECTURE.md becomes INTERNAL. A
 // message of more than 2,048 bytes is cut, since it travels in a header. Pure.
 grpc::Status ToGrpc(const absl::Status& status);
+
+// Who sends a call: the address in gRPC's spelling of a peer ("ipv4:10.0.0.1:4711"), without its
+// port, and the value of the header kClientHeader, cut to 64 bytes. Pure.
+ClientKey ClientOf(std::string_view peer, std::string_view header);
+inline constexpr std::string_view kClientHeader = "hyperserve-client";
 
 // kInvalidArgument: the id is longer than 128 characters or not printable ASCII. Pure.
 absl::Status CheckRequestId(const std::string& id);

@@ -1,10 +1,8 @@
 #include "server/batching/batch_policy.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/batching/batcher_options.h"
-#include "server/batching/work.h"
 #include "server/clock/clock.h"
 #include "tests/server/batching/batcher_fixture.h"
 
@@ -12,7 +10,6 @@ namespace hyperserve {
 namespace {
 
 using std::chrono::microseconds;
-using testing::HasSubstr;
 
 constexpr Clock::TimePoint kNow{std::chrono::seconds(100)};
 
@@ -95,6 +92,20 @@ TEST_F(DecideBatchTest, LeastWorkUntilTheNextRowFinishesGoesFirst) {
   EXPECT_EQ(Decide().start, 0u);
   queues_ = {Waiting(4, LoadOf(33, 1))};
   EXPECT_EQ(Decide().run, 1u);
+}
+
+TEST_F(DecideBatchTest, WhoWasServedLeastGoesBeforeAllElse) {
+  options_.queue_delay_max = microseconds(0);
+  runs_ = {Running(1, LoadOf(1, 1)), Running(2, LoadOf(1, 90))};
+  runs_[0].lead = 3;
+  runs_[1].lead = 1;
+  EXPECT_EQ(Decide().run, 1u);
+  queues_ = {Waiting(3, LoadOf(1, 900)), Waiting(4, LoadOf(1, 1))};
+  queues_[1].lead = 1;
+  EXPECT_EQ(Decide().start, 0u);
+  turn_ = 1000;  // those that were passed over go no earlier than their client
+  queues_[0].came = 1000;
+  EXPECT_EQ(Decide().start, 0u);
 }
 
 TEST_F(DecideBatchTest, AnEvaluationCostsSomethingBesideItsRows) {
@@ -215,34 +226,6 @@ TEST(ShareARun, OrWhereThoseThatJoinCostLittle) {
   EXPECT_TRUE(ShareARun(LoadOf(24, 1), LoadOf(200, 100), options));
   EXPECT_FALSE(ShareARun(LoadOf(25, 1), LoadOf(200, 100), options));
   EXPECT_TRUE(ShareARun(LoadOf(24, 100), LoadOf(1, 1), options));
-}
-
-TEST(DecideAdmission, EachLimitIsInclusiveAndNamed) {
-  const BatcherOptions options = TestOptions{.queue_rows_max = 10,
-                                             .queue_bytes_max = 100,
-                                             .pending_macs_max = 1000,
-                                             .live_queues_max = 2}
-                                     .options();
-  const QueueDepth depth{.requests = 1, .rows = 6, .queues = 2, .bytes = 60, .macs = 600};
-  EXPECT_TRUE(DecideAdmission(depth, {.rows = 4, .bytes = 40, .macs = 400}, options).ok());
-
-  const absl::Status rows = DecideAdmission(depth, {.rows = 5, .bytes = 1}, options);
-  EXPECT_EQ(rows.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(rows.message()), HasSubstr("queue_rows_max = 10"));
-
-  const absl::Status bytes = DecideAdmission(depth, {.rows = 1, .bytes = 41}, options);
-  EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(bytes.message()), HasSubstr("queue_bytes_max = 100"));
-
-  const absl::Status macs = DecideAdmission(depth, {.rows = 1, .macs = 401}, options);
-  EXPECT_EQ(macs.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(macs.message()),
-              HasSubstr("about 6e+02 MACs, 4e+02 more would pass pending_macs_max = 1e+03"));
-
-  const absl::Status queues =
-      DecideAdmission(depth, {.rows = 1, .bytes = 1, .opens_queue = true}, options);
-  EXPECT_EQ(queues.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(queues.message()), HasSubstr("live_queues_max = 2"));
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST_F(BatcherTest, DifferentKeysNeverShareARun) {
 }
 
 TEST_F(BatcherTest, QueueLimitsShedAtOnce) {
-  Start({.batch_rows_max = 8, .queue_rows_max = 9, .live_queues_max = 1});
+  Start({.batch_rows_max = 8, .queue_rows_max = 10, .live_queues_max = 1});
   control_->CloseGate();
   Answer running = Submit(MakeWork(8));
   control_->WaitForBatches(1);

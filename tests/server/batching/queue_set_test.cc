@@ -7,6 +7,7 @@
 #include "core/plan/plan.h"
 #include "server/batching/batch_policy.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/client_ledger.h"
 #include "server/batching/request.h"
 #include "server/batching/work.h"
 #include "server/clock/clock.h"
@@ -31,7 +32,9 @@ class QueueSetTest : public testing::Test {
   }
   void AddWork(Work work, uint64_t turn = 0) {
     work.batch_rows_max = std::min(work.batch_rows_max, options_.batch_rows_max);
-    queues_.Add(std::make_shared<PendingRequest>(std::move(work), WorkDone(), kNow), turn);
+    const auto request = std::make_shared<PendingRequest>(std::move(work), WorkDone(), kNow);
+    request->counted.client = clients_.Enter(request->work().client, kNow);
+    queues_.Add(request, turn);
   }
   Queue& queue() { return *queues_.Find(FakeWork(model_, 1).spec); }
 
@@ -43,6 +46,7 @@ class QueueSetTest : public testing::Test {
 
   const std::shared_ptr<const Model> model_ = FakeModel();
   const BatcherOptions options_ = TestOptions{.batch_rows_max = 8}.options();
+  ClientLedger clients_;
   QueueSet queues_{options_};
 };
 

@@ -10,129 +10,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
-#include <limits>
 #include <random>
+#include <vector>
 
-#include "core/engine/device_runtime.h"
-#include "core/engine/engine.h"
-#include "core/model/net/model.h"
 #include "core/plan/method.h"
-#include "server/batching/batch_loop.h"
-#include "server/batching/work.h"
-#include "server/clock/clock.h"
-#include "tests/server/batching/batcher_fixture.h"
-#include "tests/testing/fake_clock.h"
-#include "tests/testing/fake_engine.h"
+#include "tests/server/batching/simulation.h"
 
 namespace hyperserve {
 namespace {
 
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
-
-constexpr int kSolvers = 2;
-constexpr int64_t kStepsMax = 50;
-constexpr int64_t kAdaptiveStepsMean = 30;  // what was predicted of every adaptive row
-
-struct Call {
-  nanoseconds at{0};
-  int64_t rows = 1;
-  int64_t steps = 1;  // K, or what an adaptive row turns out to take
-  Method method = Method::kRk4;
-
-  bool adaptive() const { return method == Method::kDopri5; }
-  bool one_step() const { return !adaptive() && steps == 1; }
-  double row_evaluations() const {
-    return static_cast<double>(rows * steps * FakeStages({method}));
-  }
-};
-
-// The machine, and how it is used.
-struct Machine {
-  nanoseconds fixed = microseconds(50);  // of each evaluation
-  nanoseconds row = microseconds(200);   // of each row in it
-  int64_t batch_rows_max = 8;
-
-  nanoseconds TimeOf(int64_t rows) const { return fixed + rows * row; }
-  // Of a row in a full run: what the bare engine achieves at best.
-  double RowSeconds() const {
-    return std::chrono::duration<double>(TimeOf(batch_rows_max)).count() /
-           static_cast<double>(batch_rows_max);
-  }
-  TestOptions Options() const {
-    const double row_macs = 1e6;
-    return {.batch_rows_max = batch_rows_max,
-            .live_runs_max = int64_t{4} * kSolvers,
-            .solvers = kSolvers,
-            .turn_max = microseconds(500),
-            .evaluation_macs_fixed =
-                row_macs * static_cast<double>(fixed.count()) / static_cast<double>(row.count())};
-  }
-};
-
-class Simulation {
- public:
-  explicit Simulation(const Machine& machine) : free_at_(kSolvers, kIdle), seats_(kSolvers) {
-    control_->on_evaluation = [this, machine](const FakeEngineControl::SeenEvaluation& seen) {
-      spent_ += machine.TimeOf(seen.rows);
-    };
-    control_->adaptive_steps = [](const Segment& segment) {
-      return static_cast<int64_t>(segment.seed);
-    };
-    loop_ = std::make_unique<BatchLoop>(machine.Options().options(), runtime_.get(), &clock_);
-  }
-
-  // The seconds from each call to its answer. Calls in the order in which they come.
-  std::vector<double> Run(const std::vector<Call>& calls) {
-    std::vector<double> seconds(calls.size(), std::numeric_limits<double>::infinity());
-    size_t next = 0;
-    for (;;) {
-      const auto solver = std::ranges::min_element(free_at_);
-      if (next < calls.size() && calls[next].at <= *solver) {
-        clock_.Advance(calls[next].at - Elapsed());
-        Submit(calls[next], seconds[next]);
-        ++next;
-        std::ranges::replace(free_at_, kIdle, Elapsed());
-      } else if (*solver != kIdle) {
-        clock_.Advance(*solver - Elapsed());
-        spent_ = nanoseconds(0);
-        const bool more = loop_->Step(seats_[static_cast<size_t>(solver - free_at_.begin())]);
-        *solver = more ? Elapsed() + spent_ : kIdle;
-      } else {
-        return seconds;
-      }
-    }
-  }
-
-  nanoseconds Elapsed() const { return clock_.Now() - begin_; }
-
- private:
-  static constexpr nanoseconds kIdle = nanoseconds::max();
-
-  void Submit(const Call& call, double& seconds) {
-    Work work = FakeWork(model_, call.rows, call.adaptive() ? 0 : call.steps, 0, call.method);
-    if (call.adaptive()) {
-      work.segment.seed = static_cast<uint64_t>(call.steps);
-      work.evaluations = static_cast<double>(kAdaptiveStepsMean * FakeStages({call.method}));
-    }
-    work.evaluation_macs = 1e6;
-    loop_->Submit(std::move(work), [this, &seconds, at = call.at](const auto& result, const auto&) {
-      EXPECT_TRUE(result.ok()) << result.status();
-      seconds = std::chrono::duration<double>(Elapsed() - at).count();
-    });
-  }
-
-  FakeClock clock_;
-  const Clock::TimePoint begin_ = clock_.Now();
-  const std::shared_ptr<FakeEngineControl> control_ = std::make_shared<FakeEngineControl>();
-  const std::unique_ptr<DeviceRuntime> runtime_ = MakeFakeRuntime(control_);
-  const std::shared_ptr<const Model> model_ = FakeModel();
-  nanoseconds spent_{0};              // by the step that is simulated
-  std::vector<nanoseconds> free_at_;  // when each solver looks again
-  std::unique_ptr<BatchLoop> loop_;
-  std::vector<BatchLoop::Seat> seats_;
-};
 
 struct Traffic {
   std::vector<Method> methods;
@@ -173,7 +63,12 @@ std::vector<Call> Arrivals(const Traffic& traffic, const Machine& machine, doubl
   return calls;
 }
 
-double Percentile99(std::vector<double> seconds) {
+double Percentile99(const std::vector<Simulation::Outcome>& outcomes) {
+  std::vector<double> seconds;
+  for (const Simulation::Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    seconds.push_back(outcome.seconds);
+  }
   std::ranges::sort(seconds);
   return seconds[seconds.size() * 99 / 100];
 }
@@ -189,10 +84,10 @@ OneStep Measure(const Traffic& traffic, const Machine& machine, double load = 0.
   std::vector<Call> one_step;
   std::ranges::copy_if(calls, std::back_inserter(one_step), &Call::one_step);
   Simulation mixed(machine), alone(machine);
-  const std::vector<double> seconds = mixed.Run(calls);
-  std::vector<double> of_one_step;
+  const std::vector<Simulation::Outcome> outcomes = mixed.Run(calls);
+  std::vector<Simulation::Outcome> of_one_step;
   for (size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].one_step()) of_one_step.push_back(seconds[i]);
+    if (calls[i].one_step()) of_one_step.push_back(outcomes[i]);
   }
   return {.mixed = Percentile99(of_one_step),
           .alone = Percentile99(alone.Run(one_step)),

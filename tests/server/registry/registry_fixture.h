@@ -41,6 +41,8 @@ class RegistryFixture : public ::testing::Test {
     options.gate_margin = 0.02;
     options.runtime = runtime_.get();
     if (options.publish_queue_limit == 0) options.publish_queue_limit = 8;
+    if (options.examination_macs_max == 0) options.examination_macs_max = 1e18;
+    if (options.examination_seconds_max == 0) options.examination_seconds_max = 1e6;
     auto opened = Registry::Open(std::move(options), [this](const Registry::Event& event) {
       const std::lock_guard<std::mutex> lock(mutex_);
       events_.push_back(event);

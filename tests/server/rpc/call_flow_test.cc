@@ -192,6 +192,15 @@ TEST_F(CallFlowTest, AStreamThatNobodyDrainsEndsAtItsDeadline) {
   ExpectStreamsGone();
 }
 
+TEST(ClientOf, IsTheAddressWithoutThePortAndABoundedName) {
+  EXPECT_EQ(ClientOf("ipv4:10.0.0.1:4711", "").peer, "ipv4:10.0.0.1");
+  EXPECT_EQ(ClientOf("ipv6:%5B::1%5D:4711", "").peer, "ipv6:%5B::1%5D");
+  EXPECT_EQ(ClientOf("unix:/run/a:b", "").peer, "unix:/run/a:b");
+  EXPECT_EQ(ClientOf("", "").peer, "");
+  EXPECT_EQ(ClientOf("ipv4:10.0.0.1:1", "batch").name, "batch");
+  EXPECT_EQ(ClientOf("ipv4:10.0.0.1:1", std::string(9000, 'x')).name.size(), 64u);
+}
+
 TEST(ToGrpc, CodesOutsideTheTableAreOurFault) {
   EXPECT_EQ(ToGrpc(absl::DataLossError("x")).error_code(), grpc::INTERNAL);
   EXPECT_EQ(ToGrpc(absl::UnknownError("x")).error_code(), grpc::INTERNAL);

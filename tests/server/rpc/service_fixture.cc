@@ -44,7 +44,9 @@ void TestServer::Load() {
   auto registry = Registry::Open({.repository = folder.path(),
                                   .gate_margin = 0.02,
                                   .runtime = runtime.get(),
-                                  .publish_queue_limit = 8},
+                                  .publish_queue_limit = 8,
+                                  .examination_macs_max = 1e18,
+                                  .examination_seconds_max = 1e6},
                                  [](const Registry::Event&) {});
   ASSERT_TRUE(registry.ok()) << registry.status();
   environment.set_registry(*std::move(registry));
