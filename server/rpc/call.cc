@@ -89,6 +89,10 @@ double Sum(const auto& values) {
 
 }  // namespace
 
+std::string PeerOf(const grpc::CallbackServerContext& context) {
+  return ClientOf(context.peer(), "").peer;
+}
+
 absl::Status CheckRequestId(const std::string& id) {
   const bool printable =
       std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
@@ -106,14 +110,13 @@ grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-           const std::string& asked_id, CallKind kind)
+           CallKind kind)
     : environment_(environment),
       context_(context),
       name_(name),
-      id_(asked_id.empty() || !CheckRequestId(asked_id).ok() ? MakeRequestId() : asked_id),
       arrival_(environment->clock->Now()),
       deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
-      id_problem_(CheckRequestId(asked_id)) {
+      id_(MakeRequestId()) {
   ++environment_->calls_in_flight;
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, 1);
 }
@@ -122,6 +125,11 @@ Call::~Call() {
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1);
   if (bound_) --environment_->solving_calls;
   --environment_->calls_in_flight;
+}
+
+void Call::TakeId(const std::string& asked) {
+  id_problem_ = CheckRequestId(asked);
+  if (id_problem_.ok() && !asked.empty()) id_ = asked;
 }
 
 Patience Call::patience() const {
@@ -143,6 +151,11 @@ absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
   HS_ASSIGN_OR_RETURN(const auto registry, Admit());
+  if (environment_->memory_full) {
+    return absl::ResourceExhaustedError("the process holds memory_max; try again");
+  }
+  HS_RETURN_IF_ERROR(
+      environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max));
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
   model_label_ = served->name;
   return served;
