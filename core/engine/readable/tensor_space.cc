@@ -30,13 +30,6 @@ State ForEachPart(const State& like, const Make& make) {
   return result;
 }
 
-// A tensor [B] in a shape that broadcasts over x. The rows of x lie along its dimension `row_dim`.
-at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, const int64_t row_dim) {
-  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
-  shape[static_cast<size_t>(row_dim)] = per_row.size(0);
-  return per_row.view(shape);
-}
-
 bool AllEqual(const PerRow& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
