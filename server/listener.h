@@ -5,6 +5,7 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/server_interceptor.h>
 
 #include <memory>
 #include <string>
@@ -30,11 +31,13 @@ struct ListenerLimits {
 };
 
 // The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
-// `flag` names the address in messages. The services must outlive the listener. kUnavailable: the
+// `flag` names the address in messages. The services must outlive the listener.
+// `watch` sees every call, before and after its handler. kUnavailable: the
 // port is taken, or the address is not one of this machine. A port is never shared with another
 // daemon.
-absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                const ListenerLimits& limits,
-                                const std::vector<grpc::Service*>& services);
+absl::StatusOr<Listener> Listen(
+    const std::string& flag, const std::string& address, const ListenerLimits& limits,
+    const std::vector<grpc::Service*>& services,
+    std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> watch);
 
 }  // namespace hyperserve

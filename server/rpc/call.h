@@ -100,6 +100,12 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 // message of more than 2,048 bytes is cut, since it travels in a header. Pure.
 grpc::Status ToGrpc(const absl::Status& status);
 
+// Counts and logs a call that reached no handler, and returns the id that it was given.
+// Thread-safe.
+std::string RecordUnheard(Environment& environment, const std::string& name,
+                          const grpc::Status& status);
+inline constexpr char kRequestIdTrailer[] = "hyperserve-request-id";
+
 // Who sends a call: the address in gRPC's spelling of a peer ("ipv4:10.0.0.1:4711"), without its
 // port, and the value of the header kClientHeader, cut to 64 bytes. Pure.
 ClientKey ClientOf(std::string_view peer, std::string_view header);

@@ -2,6 +2,7 @@
 #include "server/rpc/hyperserve_service.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,6 +55,35 @@ class HyperserveServiceTest : public testing::Test {
 };
 
 TestServer* HyperserveServiceTest::server_ = nullptr;
+
+// Bytes that are no message, and a text that is no UTF-8.
+TEST_F(HyperserveServiceTest, ARequestThatDoesNotDecodeIsInvalidInWords) {
+  grpc::GenericStub stub(server_->channel);
+  for (const char* method : {"Hyperserve/GetModel", "Hyperserve/SampleStream", "Admin/LoadModel"}) {
+    for (const std::string bytes : {"\xff\xff", "\x0a\x03gr\xf6"}) {
+      SCOPED_TRACE(method);
+      const grpc::Slice slice(bytes);
+      const grpc::ByteBuffer request(&slice, 1);
+      grpc::ByteBuffer reply;
+      grpc::CompletionQueue queue;
+      grpc::ClientContext context;
+      grpc::Status status;
+      const auto call =
+          stub.PrepareUnaryCall(&context, std::string("/hyperserve.v1.") + method, request, &queue);
+      call->StartCall();
+      call->Finish(&reply, &status, &status);
+      void* tag = nullptr;
+      bool ok = false;
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+      EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
+      EXPECT_THAT(status.error_message(), HasSubstr("does not decode"));
+      EXPECT_EQ(Trailer(context, "hyperserve-request-id").size(), 16u);
+    }
+  }
+  const std::string text = server_->metrics.Text();
+  EXPECT_THAT(text, HasSubstr("count{call=\"GetModel\",code=\"INVALID_ARGUMENT\",model=\"other\","
+                              "plan=\"none\"} 2"));
+}
 
 TEST_F(HyperserveServiceTest, ClassifySaysWhatWasDone) {
   const auto tiny = fixture::TinyClassifier();
@@ -116,7 +146,7 @@ TEST_F(HyperserveServiceTest, SolveStartsFromInputsAsWell) {
   const auto tiny = fixture::TinyClassifier();
   v1::SolveRequest request;
   request.mutable_options()->set_model("tiny_classifier");
-  request.mutable_options()->mutable_plan()->set_text("dopri5:1e-9");
+  request.mutable_options()->mutable_plan()->set_text("dopri5:1e-7");
   request.mutable_options()->set_max_steps(1);
   Set(fixture::TinyInputs(tiny, 2), v1::DTYPE_U8, request.mutable_inputs());
   v1::SolveReply reply;

@@ -8,6 +8,7 @@
 #include "server/calls/limits.h"
 #include "server/clock/clock.h"
 #include "server/registry/registry.h"
+#include "server/rpc/decoding.h"
 
 namespace hyperserve {
 
@@ -28,9 +29,13 @@ TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> de
   grpc::ServerBuilder builder;
   builder.RegisterService(calls_service_.get());
   builder.RegisterService(admin_service_.get());
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
+  watches.push_back(MakeDecodingWatch(&environment));
+  builder.experimental().SetInterceptorCreators(std::move(watches));
   server_ = builder.BuildAndStart();
-  calls = v1::Hyperserve::NewStub(server_->InProcessChannel({}));
-  admin = v1::Admin::NewStub(server_->InProcessChannel({}));
+  channel = server_->InProcessChannel({});
+  calls = v1::Hyperserve::NewStub(channel);
+  admin = v1::Admin::NewStub(channel);
 }
 
 TestServer::~TestServer() {

@@ -34,6 +34,7 @@ class TestServer {
   Environment environment;
   const std::unique_ptr<DeviceRuntime> runtime;
   const std::unique_ptr<Batcher> batcher;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Hyperserve::Stub> calls;
   std::unique_ptr<v1::Admin::Stub> admin;
 
