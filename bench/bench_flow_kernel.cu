@@ -1,7 +1,8 @@
 // Whole solves of MLP flows in the fused kernel (core/kernels/flow/flow.h): host time from call to
 // synchronise, median of 200; error against the readable twin in double; share of the floor.
 //
-//   bench_flow_kernel          peers on the same card: python3 bench/flow_peers.py
+//   bench_flow_kernel           peers on the same card: python3 bench/flow_peers.py
+//   bench_flow_kernel --json    a JSON object a line, for bench/flow_results.py
 //
 // The floor is the larger of the products at 798 TFLOP/s (fp16, measured on an H100) and of the
 // field's activations at ten issue slots each (132 multiprocessors at 1.755 GHz). The first line is
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "core/kernels/flow/flow.h"
@@ -145,38 +147,58 @@ class Solver {
   uint8_t* unfit_ = Allocate<uint8_t>(kRowsMax);
 };
 
-void Run(const char* name, FlowActivation activation, const char* plan_name, const FlowPlan& plan) {
+enum class Form { kTable, kJson };
+
+constexpr const char* FormatOf(Form form) {
+  return form == Form::kTable
+             ? "%-9s %-12s %8lld %9.4f %9.4f %6.2f   %.1e  %.1e\n"
+             : "{\"activation\": \"%s\", \"plan\": \"%s\", \"rows\": %lld, \"ms\": %.4f, "
+               "\"floor_ms\": %.4f, \"share_of_floor\": %.2f, \"error_of_f\": %.1e, "
+               "\"error_of_z\": %.1e}\n";
+}
+
+void Run(Form form, const char* name, FlowActivation activation, const char* plan_name,
+         const FlowPlan& plan) {
   const FlowModel model = PaperFlow(activation);
   Solver solver(model);
   // An Euler step of one on [0, 1] is z + f(z).
   const double f_error = solver.Error(FlowPlan{}, 1.0), z_error = solver.Error(plan, 0.0);
   for (const int64_t rows : {int64_t{1024}, int64_t{65536}, kRowsMax}) {
     const double seconds = solver.Seconds(plan, rows), floor = FloorSeconds(model, plan, rows);
-    std::printf("%-9s %-12s %8lld %9.4f %9.4f %6.2f   %.1e  %.1e\n", name, plan_name,
-                static_cast<long long>(rows), seconds * 1e3, floor * 1e3, floor / seconds, f_error,
-                z_error);
+    std::printf(FormatOf(form), name, plan_name, static_cast<long long>(rows), seconds * 1e3,
+                floor * 1e3, floor / seconds, f_error, z_error);
   }
 }
 
-void RunAll() {
+void PrintHead(Form form) {
   cudaDeviceProp card = {};
   Check(cudaGetDeviceProperties(&card, 0));
+  const double nothing = Solver(PaperFlow(FlowActivation::kSoftplus)).SecondsOfNothing() * 1e3;
+  if (form == Form::kJson) {
+    std::printf("{\"card\": \"%s\", \"empty_kernel_ms\": %.4f}\n", card.name, nothing);
+    return;
+  }
   std::printf("%s, flow 2-128-128-128-2, tier fast, noise made in the kernel\n", card.name);
-  std::printf("a kernel that does nothing: %.4f ms\n",
-              Solver(PaperFlow(FlowActivation::kSoftplus)).SecondsOfNothing() * 1e3);
+  std::printf("a kernel that does nothing: %.4f ms\n", nothing);
   std::printf("field     plan             rows        ms  floor ms  share  error of f, of z\n");
+}
+
+void RunAll(Form form) {
+  PrintHead(form);
   const FlowPlan hyper_heun{.tableau = TableauFor({.method = Method::kHeun}), .hypersolved = true};
-  Run("softplus", FlowActivation::kSoftplus, "hyper_heun:1", hyper_heun);
-  Run("softplus", FlowActivation::kSoftplus, "rk4:4", {.tableau = kRk4Tableau, .steps = 4});
-  Run("tanh", FlowActivation::kTanh, "hyper_heun:1", hyper_heun);
-  Run("silu", FlowActivation::kSilu, "hyper_heun:1", hyper_heun);
-  Run("relu", FlowActivation::kRectifier, "hyper_heun:1", hyper_heun);
+  Run(form, "softplus", FlowActivation::kSoftplus, "hyper_heun:1", hyper_heun);
+  Run(form, "softplus", FlowActivation::kSoftplus, "rk4:4", {.tableau = kRk4Tableau, .steps = 4});
+  Run(form, "tanh", FlowActivation::kTanh, "hyper_heun:1", hyper_heun);
+  Run(form, "silu", FlowActivation::kSilu, "hyper_heun:1", hyper_heun);
+  Run(form, "relu", FlowActivation::kRectifier, "hyper_heun:1", hyper_heun);
 }
 
 }  // namespace
 }  // namespace hyperserve::kernels
 
-int main() {
-  hyperserve::kernels::RunAll();
+int main(int argc, char** argv) {
+  using hyperserve::kernels::Form;
+  const bool json = argc > 1 && std::string_view(argv[1]) == "--json";
+  hyperserve::kernels::RunAll(json ? Form::kJson : Form::kTable);
   return 0;
 }

@@ -2,12 +2,16 @@
 // gRPC one after the other on an idle daemon, against the bare engine's solve of the same row plus
 // an empty call (a health check). Medians of one run, the three measured in turns.
 //
-//   bench_lone [MODELS] [CALLS]      the shipped models, 2000
+//   bench_lone [MODELS] [CALLS] [PAUSE]      the shipped models, 2000, 0 us
+//
+// A pause before each of the three shows what the machine adds: cores that slept wake up late and
+// cold, and a solve is a longer pause for the daemon's other threads than an empty call.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -96,9 +100,16 @@ absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, 
   return lone;
 }
 
-absl::Status Time(const std::function<absl::Status()>& act, int times,
+struct Traffic {
+  int calls = 2000;
+  int pause_us = 0;  // before each
+};
+
+absl::Status Time(const std::function<absl::Status()>& act, int times, const Traffic& traffic,
                   std::vector<double>& seconds) {
   for (int i = 0; i < times; ++i) {
+    if (traffic.pause_us > 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(traffic.pause_us));
     const auto begin = std::chrono::steady_clock::now();
     HS_RETURN_IF_ERROR(act());
     seconds.push_back(
@@ -113,7 +124,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-absl::Status Measure(const Lone& lone, Client& client, int calls) {
+absl::Status Measure(const Lone& lone, Client& client, const Traffic& traffic) {
   const auto empty = [&] { return client.CheckHealth("", Soon()).status(); };
   std::vector<double> called, solved, idle, queued, daemon;
   const auto call_once = [&]() -> absl::Status {
@@ -122,14 +133,14 @@ absl::Status Measure(const Lone& lone, Client& client, int calls) {
     daemon.push_back(info.solve_seconds());
     return absl::OkStatus();
   };
-  HS_RETURN_IF_ERROR(Time(call_once, kWarmUpCalls, called));
-  HS_RETURN_IF_ERROR(Time(lone.solve, kWarmUpCalls, solved));
-  HS_RETURN_IF_ERROR(Time(empty, kWarmUpCalls, idle));
+  HS_RETURN_IF_ERROR(Time(call_once, kWarmUpCalls, traffic, called));
+  HS_RETURN_IF_ERROR(Time(lone.solve, kWarmUpCalls, traffic, solved));
+  HS_RETURN_IF_ERROR(Time(empty, kWarmUpCalls, traffic, idle));
   for (auto* times : {&called, &solved, &idle, &queued, &daemon}) times->clear();
   for (int turn = 0; turn < kTurns; ++turn) {
-    HS_RETURN_IF_ERROR(Time(call_once, calls / kTurns, called));
-    HS_RETURN_IF_ERROR(Time(lone.solve, calls / kTurns, solved));
-    HS_RETURN_IF_ERROR(Time(empty, calls / kTurns, idle));
+    HS_RETURN_IF_ERROR(Time(call_once, traffic.calls / kTurns, traffic, called));
+    HS_RETURN_IF_ERROR(Time(lone.solve, traffic.calls / kTurns, traffic, solved));
+    HS_RETURN_IF_ERROR(Time(empty, traffic.calls / kTurns, traffic, idle));
   }
   const double call = Median(called), solve = Median(solved), nothing = Median(idle);
   std::printf("%-10s %-14s %10.3f %10.3f %10.3f %8.3f %10.3f %10.3f\n",
@@ -139,17 +150,18 @@ absl::Status Measure(const Lone& lone, Client& client, int calls) {
   return absl::OkStatus();
 }
 
-absl::Status MeasureAll(const std::string& models, int calls) {
+absl::Status MeasureAll(const std::string& models, const Traffic& traffic) {
   HS_ASSIGN_OR_RETURN(const auto daemon,
                       Daemon::Start(models, {"--read_only", "--device=cpu", "--log_level=warn"}));
   HS_ASSIGN_OR_RETURN(const auto runtime, MakeDeviceRuntime("cpu"));
   Client client(daemon->client_options());
   HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(Soon()));
-  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s %10s %10s\n", calls,
-              "model", "plan", "call", "engine", "empty", "ratio", "its queue", "its solve");
+  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s %10s %10s\n",
+              traffic.calls, "model", "plan", "call", "engine", "empty", "ratio", "its queue",
+              "its solve");
   for (const v1::ModelSummary& summary : list.models()) {
     HS_ASSIGN_OR_RETURN(const Lone lone, LoneOf(models, summary.name(), client, *runtime));
-    HS_RETURN_IF_ERROR(Measure(lone, client, calls));
+    HS_RETURN_IF_ERROR(Measure(lone, client, traffic));
   }
   return absl::OkStatus();
 }
@@ -159,9 +171,10 @@ absl::Status MeasureAll(const std::string& models, int calls) {
 
 int main(int argc, char** argv) {
   hyperserve::SetUpNumerics();
-  int calls = 2000;
-  if (argc > 2 && !absl::SimpleAtoi(argv[2], &calls)) return 2;
-  const absl::Status status = hyperserve::MeasureAll(argc > 1 ? argv[1] : "models", calls);
+  hyperserve::Traffic traffic;
+  if (argc > 2 && !absl::SimpleAtoi(argv[2], &traffic.calls)) return 2;
+  if (argc > 3 && !absl::SimpleAtoi(argv[3], &traffic.pause_us)) return 2;
+  const absl::Status status = hyperserve::MeasureAll(argc > 1 ? argv[1] : "models", traffic);
   if (status.ok()) return 0;
   std::fprintf(stderr, "bench_lone: %s\n", std::string(status.message()).c_str());
   return 1;

@@ -1,5 +1,6 @@
-// Time of whole solves on the readable engine, by model, plan and batch size; beside it what a row
-// costs in evaluations and multiply-accumulates, and the rate of the latter.
+// Time of whole solves, from rows on the host to results on the host, by model, plan and batch
+// size, on the engine that the device has for the plan; beside it what a row costs in evaluations
+// and multiply-accumulates, and the rate of the latter.
 //
 //   HYPERSERVE_MODELS=models HYPERSERVE_BENCH_DEVICE=cuda:0 bench_solve [--benchmark_filter=...]
 //
@@ -75,35 +76,42 @@ void Solve(benchmark::State& state, DeviceRuntime& runtime, const Case& of) {
   if (of.spec.entry == Entry::kInput) {
     segment.data = images.view();
   }
-  double nfe = 0, macs = 0;
+  absl::StatusOr<BatchResult> result;
   for (auto _ : state) {
-    const absl::StatusOr<BatchResult> result = SolveAlone(runtime, of.spec, of.plan, segment);
+    result = SolveAlone(runtime, of.spec, of.plan, segment);
     if (!result.ok()) {
       state.SkipWithError(std::string(result.status().message()).c_str());
       return;
     }
-    nfe = macs = 0;
-    for (const int32_t of_row : result->nfe) nfe += of_row;
-    for (const int64_t of_row : result->macs) macs += static_cast<double>(of_row);
   }
+  double nfe = 0, macs = 0;
+  for (const int32_t of_row : result->nfe) nfe += of_row;
+  for (const int64_t of_row : result->macs) macs += static_cast<double>(of_row);
   state.counters["NFE/row"] = nfe / static_cast<double>(of.rows);
   state.counters["MAC/s"] = benchmark::Counter(macs, benchmark::Counter::kIsIterationInvariantRate);
   state.SetItemsProcessed(state.iterations() * of.rows);
 }
 
+// A GPU has an engine of tier fast, and is meant for many rows.
+std::vector<int64_t> RowsOf(const Case& of, bool gpu) {
+  if (of.spec.entry == Entry::kInput) return {1, 32};
+  if (gpu && of.spec.tier == Tier::kFast) return {1, 1024, 65536, 1 << 20};
+  return {1, 32, 1024};
+}
+
 absl::Status Register(DeviceRuntime& runtime) {
+  const bool gpu = runtime.device() != "cpu";
   const std::string repository = FromEnvironment("HYPERSERVE_MODELS", "models");
-  const std::vector<std::pair<std::string, std::vector<std::string>>> plans = {
+  std::vector<std::pair<std::string, std::vector<std::string>>> plans = {
       {"fashion", {"euler:2", "midpoint:2", "hyper_euler:2", "dopri5:1e-4"}},
       {"pinwheel", {"heun:1", "hyper_heun:1", "rk4:2", "dopri5:1e-5"}}};
+  if (gpu) plans.push_back({"pinwheel", {"hyper_heun:1/fast", "rk4:2/fast"}});
   for (const auto& [name, of_model] : plans) {
     const std::string folder = absl::StrCat(repository, "/", name);
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(folder));
-    const bool flow = model->spec().kind == ModelKind::kFlow;
     for (const std::string& plan : of_model) {
       HS_ASSIGN_OR_RETURN(Case of, CaseOf(folder, model, plan));
-      for (const int64_t rows :
-           flow ? std::vector<int64_t>{1, 32, 1024} : std::vector<int64_t>{1, 32}) {
+      for (const int64_t rows : RowsOf(of, gpu)) {
         of.name = absl::StrCat(name, "/", plan, "/rows:", rows);
         of.rows = rows;
         benchmark::RegisterBenchmark(

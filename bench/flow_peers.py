@@ -50,10 +50,10 @@ def captured(call):
 
 
 @torch.inference_mode()
-def main():
+def measure():
+    """Yields (rows, milliseconds by peer) of hyper_heun:1."""
     torch.manual_seed(1)
     field, correction = flow()
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, flow 2-128-128-128-2, hyper_heun:1, ms")
     for rows in (1024, 65536, 1048576):
         z = torch.empty(rows, 2, device="cuda")
 
@@ -63,7 +63,13 @@ def main():
         torch.backends.cuda.matmul.allow_tf32 = False
         eager = median_ms(solve)
         torch.backends.cuda.matmul.allow_tf32 = True
-        print(f"{rows:8d}  eager float32 {eager:8.4f}  graph TF32 {median_ms(captured(solve)):8.4f}")
+        yield rows, {"eager_float32": eager, "graph_tf32": median_ms(captured(solve))}
+
+
+def main():
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, flow 2-128-128-128-2, hyper_heun:1, ms")
+    for rows, peers in measure():
+        print(f"{rows:8d}  " + "  ".join(f"{name} {ms:8.4f}" for name, ms in peers.items()))
 
 
 if __name__ == "__main__":

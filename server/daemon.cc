@@ -19,10 +19,15 @@
 #include "server/batching/batcher_options.h"
 #include "server/clock/clock.h"
 #include "server/listener.h"
+#include "server/machine.h"
 #include "server/metrics/families.h"
-#include "server/metrics/http_server.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
+#include "server/net/connection_ledger.h"
+#include "server/net/descriptors.h"
+#include "server/net/http_request.h"
+#include "server/net/http_server.h"
+#include "server/net/self_probe.h"
 #include "server/registry/registry.h"
 #include "server/registry/registry_options.h"
 #include "server/rpc/admin_service.h"
@@ -40,14 +45,23 @@ constexpr std::chrono::milliseconds kClosePoll(2);
 // After draining, calls are still answered UNAVAILABLE for this long. A call that arrives while
 // gRPC closes ends as CANCELLED, which tells its client nothing.
 constexpr std::chrono::milliseconds kFarewell{200};
+// Health of the daemon as a whole; load balancers ask for the service by its name.
+constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
+constexpr double kMemoryOfConnections = 0.25;  // of memory_max
 
-// The facts of this machine that the options depend on.
-Machine MachineOf(const std::vector<DeviceInfo>& devices) {
-  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
-    return device.name.starts_with("cuda:");
-  });
-  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-          .first_gpu = gpu == devices.end() ? "" : gpu->name};
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+ListenerLimits LimitsOfListener(const Options& options, int64_t connections,
+                                const grpc::ResourceQuota& memory) {
+  return {.receive_bytes_max = options.receive_bytes_max,
+          .connection_calls_max = options.connection_calls_max,
+          .connections = {.all_max = connections, .peer_max = (connections + 1) / 2},
+          .connection_idle_max = Milliseconds(options.connection_idle_max_seconds),
+          .connection_start_max = Milliseconds(options.connection_start_max_seconds),
+          .ping_interval_min = Milliseconds(options.ping_interval_min_seconds),
+          .memory = &memory};
 }
 
 ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices,
@@ -84,13 +98,16 @@ std::string WithPort(const std::string& address, int port) {
 }  // namespace
 
 struct Daemon::Parts {
-  Parts(const Options& given, std::function<bool()> asked_to_end)
-      : options(given), ending(std::move(asked_to_end)) {}
+  Parts(const Options& given, std::function<bool()> asked_to_end, std::function<void()> on_fault)
+      : options(given), ending(std::move(asked_to_end)), fault(std::move(on_fault)) {}
 
   absl::Status StartBatcher();
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status TellPorts() const;
+  void ProbePorts();
+  void OnConnectionRefused(std::string_view port, std::string_view limit);
+  HttpReply Page();
   bool FinishCalls() const;
   void Close();
   void OnEvent(const Registry::Event& event);
@@ -99,6 +116,8 @@ struct Daemon::Parts {
 
   Options options;  // those in force, from StartBatcher on
   const std::function<bool()> ending;
+  const std::function<void()> fault;
+  grpc::ResourceQuota memory;  // of all connections
   Metrics metrics;
   RefusedModels refused;
   std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
@@ -108,12 +127,13 @@ struct Daemon::Parts {
   const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<SelfProbe> probe;
   bool down = false;
 };
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), MachineOf(devices));
+  options = InForce(std::move(options), MachineWith(devices));
   environment.limits = LimitsOf(options);
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
@@ -133,20 +153,62 @@ absl::Status Daemon::Parts::StartBatcher() {
 
 absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
-  const ListenerLimits limits{.receive_bytes_max = options.receive_bytes_max,
-                              .connection_calls_max = options.connection_calls_max};
-  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, {calls.get()},
-                                             MakeDecodingWatch(&environment)));
-  SetHealth("", false);
-  HS_ASSIGN_OR_RETURN(admin_listener, Listen("admin_address", options.admin_address, limits,
-                                             {admin.get()}, MakeDecodingWatch(&environment)));
+  memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
+  const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
+  const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
+                          grpc::Service* service) {
+    return Listen(
+        flag, address, LimitsOfListener(options, connections, memory),
+        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, {service},
+        MakeDecodingWatch(&environment));
+  };
+  HS_ASSIGN_OR_RETURN(calls_listener,
+                      listen("address", options.address, options.connections_max, calls.get()));
+  for (const char* name : kDaemonHealthNames) SetHealth(name, false);
+  HS_ASSIGN_OR_RETURN(admin_listener,
+                      listen("admin_address", options.admin_address, shares.admin, admin.get()));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
-      http, HttpServer::Start(address.host, address.port,
-                              {{"/metrics", [this] { return MetricsPage(environment, refused); }},
+      http, HttpServer::Start({.host = address.host,
+                               .port = address.port,
+                               .connections_max = static_cast<int>(shares.http)},
+                              {{"/metrics", [this] { return Page(); }},
                                {"/livez", [] { return HttpReply{.body = "alive\n"}; }},
                                {"/readyz", [this] { return ReadyPage(environment, refused); }}}));
   return absl::OkStatus();
+}
+
+HttpReply Daemon::Parts::Page() {
+  const auto set = [this](const char* port, const Listener& listener) {
+    metrics.Set(Metric::kConnections, {port}, static_cast<double>(listener.door->connections()));
+  };
+  set("address", calls_listener);
+  set("admin_address", admin_listener);
+  return MetricsPage(environment, refused);
+}
+
+void Daemon::Parts::OnConnectionRefused(std::string_view port, std::string_view limit) {
+  metrics.Increment(Metric::kConnectionsRefused, {port, limit});
+}
+
+void Daemon::Parts::ProbePorts() {
+  const auto port = [](const char* flag, const std::string& address, int real,
+                       const std::string& hello) {
+    return ProbedPort{
+        .name = flag, .host = address.substr(0, address.rfind(':')), .port = real, .hello = hello};
+  };
+  probe = std::make_unique<SelfProbe>(
+      std::vector<ProbedPort>{
+          port("address", options.address, calls_listener.port, ""),
+          port("admin_address", options.admin_address, admin_listener.port, ""),
+          port("http_address", options.http_address, http->port(), "GET /livez HTTP/1.1\r\n\r\n")},
+      SelfProbe::Timing{}, [this](const std::string& flag) {
+        Log(LogLevel::kError, NewLogLine()
+                                  .Add("event", "deaf")
+                                  .Add("port", flag)
+                                  .Add("message", "the listener no longer answers; ending"));
+        fault();
+      });
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -170,7 +232,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
-  SetHealth("", true);
+  for (const char* name : kDaemonHealthNames) SetHealth(name, true);
   return absl::OkStatus();
 }
 
@@ -246,14 +308,14 @@ void Daemon::Parts::Close() {
   while (environment.calls_in_flight > 0 && Clock::Real().Now() < limit) {
     std::this_thread::sleep_for(kClosePoll);
   }
-  for (const Listener* listener : {&calls_listener, &admin_listener}) {
-    if (listener->server) listener->server->Shutdown(std::chrono::system_clock::now());
-  }
+  for (Listener* listener : {&calls_listener, &admin_listener}) listener->Shutdown();
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
-                                                      std::function<bool()> ending) {
-  std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<Parts>(options, std::move(ending))));
+                                                      std::function<bool()> ending,
+                                                      std::function<void()> fault) {
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::make_unique<Parts>(options, std::move(ending), std::move(fault))));
   Parts& parts = *daemon->parts_;
   Log(LogLevel::kInfo, NewLogLine()
                            .Add("event", "start")
@@ -264,6 +326,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
   HS_RETURN_IF_ERROR(parts.TellPorts());
+  parts.ProbePorts();
   return daemon;
 }
 
@@ -274,6 +337,7 @@ Daemon::~Daemon() { Shutdown(); }
 void Daemon::Shutdown() {
   Parts& parts = *parts_;
   if (std::exchange(parts.down, true)) return;
+  parts.probe.reset();
   parts.environment.draining = true;
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);

@@ -29,7 +29,7 @@ int Main(int argc, char** argv) {
   if (!options.check.empty()) return Check(options.check);
   SetUpLog(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt);
   StartSignalWatch();
-  auto daemon = Daemon::Start(options, SignalCame);
+  auto daemon = Daemon::Start(options, SignalCame, AskToEnd);
   if (!daemon.ok() && !SignalCame()) {
     Log(LogLevel::kError,
         NewLogLine().Add("event", "failed").Add("message", std::string(daemon.status().message())));
@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
   Log(LogLevel::kInfo, NewLogLine().Add("event", "signal").Add("number", signal));
   if (daemon.ok()) (*daemon)->Shutdown();
   Log(LogLevel::kInfo, NewLogLine().Add("event", "end"));
-  return 0;
+  return signal == kOwnFault ? 1 : 0;
 }
 
 }  // namespace

@@ -67,6 +67,19 @@ namespace hyperserve {
   X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                          \
     "the most that max_reply_bytes may ask")                                                      \
   X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")            \
+  X(double, memory_max, 0, 0, 1e15, "bytes",                                                      \
+    "that the process may take; a quarter of it is for connections and what arrives on them; 0: " \
+    "three quarters of the machine's or container's")                                             \
+  X(int64_t, connections_max, 0, 0, 1 << 20, "connections",                                       \
+    "at once for calls, half of them from one address; 0: half of the descriptors that the "      \
+    "process may open, at most 4096; Admin has a sixteenth of them, HTTP an eighth")              \
+  X(double, connection_idle_max_seconds, 600, 1, 86400, "seconds",                                \
+    "without a call; then the connection is closed, and its client opens another when it needs "  \
+    "it")                                                                                         \
+  X(double, connection_start_max_seconds, 10, 0.1, 3600, "seconds",                               \
+    "until a connection has begun to speak HTTP/2; a silent one is closed")                       \
+  X(double, ping_interval_min_seconds, 0.9, 0, 3600, "seconds",                                   \
+    "between two keepalive pings of a client; one that pings more often loses its connection")    \
   X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                     \
     "at once on one connection; a client's further ones wait at its end")                         \
   X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                      \
@@ -113,7 +126,9 @@ std::vector<OptionLine> OptionLines(const Options& options);
 // The facts of a machine that defaults depend on.
 struct Machine {
   int cores = 1;
-  std::string first_gpu;  // "cuda:0"; empty: none
+  std::string first_gpu;       // "cuda:0"; empty: none
+  int64_t descriptors = 1024;  // that the process may open
+  double memory_bytes = 8e9;   // of the machine or, where that is less, of the container
 };
 // The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
 // machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.

@@ -4,6 +4,8 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
+#include "core/engine/device_runtime.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
@@ -79,6 +81,11 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
       HS_RETURN_IF_ERROR(
           Annotate(runtime.WarmUp(spec, OneStep(spec), rows, interrupted), "warm-up"));
     }
+    BatchSpec fast = spec;
+    fast.tier = Tier::kFast;
+    if (fast == spec || !ChooseEngine(fast, 1, runtime.engines()).ok()) continue;
+    HS_RETURN_IF_ERROR(
+        Annotate(runtime.WarmUp(fast, OneStep(fast), 1, interrupted), "warm-up of tier fast"));
   }
   return absl::OkStatus();
 }

@@ -23,7 +23,8 @@ std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
 // power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
 std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
 
-// Makes one step of every spec at every batch size, on the calling thread. kCancelled where
+// Makes one step of every spec at every batch size, on the calling thread, and one step of each in
+// tier fast where the device has an engine for it, which knows no batch sizes. kCancelled where
 // `interrupted` says yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called
 // after WarmUp has returned.
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,

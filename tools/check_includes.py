@@ -8,9 +8,9 @@ import source_tree
 
 MODEL = ["core/model/layers", "core/model/spec", "core/model/net", "core/model/repository"]
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
-        "core/engine/readable"]
+        "core/engine/readable", "core/engine/fused"]
 TRAINING = ["training/data", "training/fit", "training/measure"]
-SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
+SERVER = ["server/clock", "server/metrics", "server/net", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
 
 # Folder: the folders of ours that its files may include beside their own. The longest matching row counts.
@@ -26,10 +26,14 @@ MAY_INCLUDE = {
     "core/model/repository": ["core/base", "core/plan", "core/io", "core/model/spec"],
     "core/kernels": ["core/ode", "core/plan"],
     # Arrays (core/io/tensor.h) are plain data in the contracts of engine, batching and rpc.
-    "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine/readable"],
+    "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine/readable",
+                    "core/engine/fused"],
+    "core/engine/fused": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
+                          "core/engine/readable"],
     "core/engine/readable": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine"],
     "server/clock": [],
     "server/metrics": [],
+    "server/net": [],
     "server/batching": ["core/base", "core/plan", "core/io", "core/engine", "server/metrics", "server/clock"],
     "server/registry": ["core/base", "core/plan", "core/io", *MODEL, "core/engine", "server/metrics",
                         "server/clock"],

@@ -19,6 +19,7 @@ esac
 
 venv=$hyperserve_cache/torch-$torch_pin-$device
 site=$venv/lib/python3.11/site-packages
+python_venv=$hyperserve_cache/python-$(printf '%s\n' "${python_pins[@]}" | sha256sum | cut -c1-8)
 own_libtorch=${LIBTORCH:-}
 libtorch=${own_libtorch:-$site/torch}
 
@@ -36,7 +37,7 @@ if [ $device = cuda ] && [ -n "$nvcc" ] && [ -e "$libtorch/lib/libtorch_cuda.so"
 run_device=cpu
 if [ $cuda_mode = ON ]; then run_device=cuda:0; fi
 
-cmake_arguments=(-DLIBTORCH="$libtorch" -DHYPERSERVE_CUDA=$cuda_mode)
+cmake_arguments=(-DLIBTORCH="$libtorch" -DHYPERSERVE_CUDA=$cuda_mode -DHYPERSERVE_PYTHON="$python_venv/bin/python")
 if [ -n "$nvcc" ]; then
   cmake_arguments+=(-DCMAKE_CUDA_COMPILER="$nvcc" -DCUDAToolkit_ROOT="${nvcc%/bin/nvcc}")
 fi

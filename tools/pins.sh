@@ -9,6 +9,11 @@ cuda_pins=(torch==$torch_pin)
 # nvcc for systems without it. The last two are pinned, since ptxas refuses the code of a newer compiler.
 nvcc_pins=('cuda-toolkit[nvcc,cccl]==13.0.2' nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88)
 
+# The Python package in client/python: what building, checking and testing it takes.
+python_pins=(grpcio==1.76.0 grpcio-tools==1.76.0 grpcio-reflection==1.76.0 grpcio-health-checking==1.76.0 protobuf==6.33.6
+  numpy==2.2.6 matplotlib==3.10.8 hatchling==1.28.0 pytest==8.4.2
+  mypy==1.19.1 types-grpcio==1.0.0.20251009 types-protobuf==6.32.1.20251210)
+
 apt_packages=(
   g++ make git ccache pkg-config ca-certificates
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev

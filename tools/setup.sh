@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building needs and this machine lacks: Debian packages, promtool, and LibTorch, CMake and Ninja in a virtual
-# environment that all clones of one user share. It may run again at any time; a second run takes well under a second.
+# environment and the wheels of client/python in another, which all clones of one user share. It may run again at any time; a
+# second run takes well under a second.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 mkdir -p "$hyperserve_cache/bin"
@@ -71,10 +72,12 @@ unpack_promtool() {
 }
 
 wheels() { "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+python_wheels() { "$python_venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
 
+# make_venv FOLDER
 make_venv() {
   # Without pip it is incomplete and made again. With pip, the packages of an interrupted run are kept.
-  [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv --clear "$venv"
+  [ -x "$1/bin/pip" ] || /usr/bin/python3 -m venv --clear "$1"
 }
 
 link_nvcc() {
@@ -97,7 +100,7 @@ set_up_venv() {
   if [ -e "$stamp" ] && [ -z "$(printf '%s\n' "${wanted[@]}" | grep -vxFf "$stamp")" ]; then return; fi
 
   rm -f "$stamp"
-  step "virtual environment $venv" make_venv
+  step "virtual environment $venv" make_venv "$venv"
   step "CMake and Ninja" wheels "${build_pins[@]}"
   if [ -n "$own_libtorch" ]; then
     :
@@ -113,6 +116,15 @@ set_up_venv() {
   printf '%s\n' "${wanted[@]}" >"$stamp"
 }
 
+# Its folder is named after its pins, so the stamp says only that it is complete.
+set_up_python_venv() {
+  local stamp=$python_venv/hyperserve-stamp
+  [ -e "$stamp" ] && return
+  step "virtual environment $python_venv" make_venv "$python_venv"
+  step "wheels of the Python package (70 MB to fetch)" python_wheels "${python_pins[@]}"
+  touch "$stamp"
+}
+
 describe() {
   case $cuda_mode in
     ON) echo "build for GPU and CPU" ;;
@@ -124,6 +136,7 @@ describe() {
 install_missing "${apt_packages[@]}" "$@"
 [ -x "$hyperserve_cache/bin/promtool" ] || step "promtool" unpack_promtool
 set_up_venv
+set_up_python_venv
 . "$hyperserve_root/tools/env.sh"
 if [ -n "$own_libtorch" ]; then set_name="LibTorch in $own_libtorch"; else set_name="LibTorch $torch_pin $device"; fi
 echo "setup: $set_name ($why; HYPERSERVE_DEVICE=cpu|cuda overrides): $(describe)"

@@ -77,7 +77,8 @@ def main():
         images, shape = read_idx_images(options.images, options.rows)
     except (OSError, EOFError, OverflowError) as error:
         sys.exit(f"{options.images}: {error}")
-    with grpc.insecure_channel(options.address) as channel:
+    # An HTTP proxy does not lead to a daemon, least of all to one on loopback.
+    with grpc.insecure_channel(options.address, [("grpc.enable_http_proxy", 0)]) as channel:
         daemon = stubs.HyperserveStub(channel)
         try:
             print(json.dumps({

@@ -86,7 +86,8 @@ absl::Status CheckSpec(const BatchSpec& spec) {
 
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows) {
   if (spec.tier == Tier::kFast) {
-    return absl::UnimplementedError("tier fast is not built yet; exact and double are");
+    return absl::UnimplementedError(
+        "it solves in the tiers exact and double; tier fast needs a GPU");
   }
   if (spec.log_density != LogDensity::kNone && spec.model->state_elements() > kTangentsMax) {
     return absl::UnimplementedError(absl::StrCat("an exact log-density in ",

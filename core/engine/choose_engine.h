@@ -2,6 +2,7 @@
 // the engines of the device. Any thread may call it.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,8 @@ namespace hyperserve {
 struct EngineKind {
   std::string_view name;  // "readable"
   // OK, or kUnimplemented with the reason why this engine cannot run so many rows of the spec.
-  // Precondition: CheckSpec(spec).ok().
-  absl::Status (*supports)(const BatchSpec& spec, int64_t rows);
+  // The same answer for the same spec and rows. Precondition: CheckSpec(spec).ok().
+  std::function<absl::Status(const BatchSpec& spec, int64_t rows)> supports;
 };
 
 struct EngineChoice {
@@ -43,7 +44,8 @@ SolveOptions OptionsOf(const BatchSpec& spec);
 // does not have, a bad span or save_at (ValidateSolve).
 absl::Status CheckSpec(const BatchSpec& spec);
 
-// kUnimplemented for tier fast, and for a log-density of more than kTangentsMax state elements.
+// kUnimplemented for tier fast, which is that of the fused engine, and for a log-density of more
+// than kTangentsMax state elements.
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows);
 
 // The first engine in `device` that supports the spec. kInvalidArgument as CheckSpec;

@@ -2,6 +2,8 @@
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
+#include "core/engine/fused/fused_flow.h"
+#include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve {
 
@@ -11,6 +13,10 @@ void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built wi
 
 at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                             const std::vector<double>&, const std::vector<double>&) {
+  TORCH_CHECK(false, "built without CUDA");
+}
+
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, at::Device) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

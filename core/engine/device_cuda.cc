@@ -4,11 +4,18 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
+#include "core/engine/fused/fused_flow.h"
+#include "core/kernels/flow/flow.h"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/philox.h"
 #include "core/kernels/row_errors.h"
 
@@ -36,6 +43,31 @@ void SumSquares(const kernels::RowErrorOptions& options, const at::Tensor& error
                                        z0.const_data_ptr<Number>(), z1.const_data_ptr<Number>(),
                                        out.data_ptr<double>(), StreamOf(error)));
 }
+
+class PackedFlow final : public FusedFlow {
+ public:
+  PackedFlow(const kernels::FlowModel& model, at::Device device) {
+    const c10::DeviceGuard guard(device);
+    const kernels::FlowImage image = kernels::PackFlow(model);
+    at::Tensor host = at::empty({static_cast<int64_t>(image.bytes.size())}, at::kByte);
+    std::memcpy(host.data_ptr(), image.bytes.data(), image.bytes.size());
+    image_ = host.to(device);
+    CheckLaunch(kernels::PrepareFlow(image.layout, image_.const_data_ptr(), &program_));
+  }
+
+  bool Takes(const kernels::FlowPlan& plan) const override {
+    return kernels::FlowFits(program_, plan.tableau.solution_stages());
+  }
+
+  void Solve(const kernels::FlowPlan& plan, const kernels::FlowRows& rows) const override {
+    const c10::DeviceGuard guard(image_.device());
+    CheckLaunch(kernels::SolveFlow(program_, plan, rows, StreamOf(image_)));
+  }
+
+ private:
+  at::Tensor image_;
+  kernels::FlowProgram program_;
+};
 
 }  // namespace
 
@@ -75,6 +107,10 @@ at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const
   e.scalar_type() == at::kDouble ? SumSquares<double>(options, e, a, b, out)
                                  : SumSquares<float>(options, e, a, b, out);
   return out;
+}
+
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model, at::Device device) {
+  return std::make_shared<PackedFlow>(model, device);
 }
 
 }  // namespace hyperserve

@@ -10,14 +10,20 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
+#include "core/engine/fused/fused_flow.h"
+#include "core/engine/fused/fused_flows.h"
+#include "core/engine/fused/fused_run.h"
 #include "core/engine/readable/readable_run.h"
+#include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
+#include "core/kernels/flow/flow_model.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {
 
+constexpr std::string_view kFused = "fused";
 constexpr int64_t kEvaluationsAtOnce = 64;  // of one Advance
 
 absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
@@ -69,15 +75,31 @@ class Streams {
 
 class TorchRuntime final : public DeviceRuntime {
  public:
-  explicit TorchRuntime(at::Device device) : device_name_(device.str()), streams_(device) {}
+  explicit TorchRuntime(at::Device device)
+      : device_name_(device.str()),
+        flows_([device](const kernels::FlowModel& flow) { return CudaFlow(flow, device); }),
+        streams_(device) {
+    if (device.is_cuda()) {
+      engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
+                            return CatchExceptions("packing a flow",
+                                                   [&] { return flows_.Supports(spec); });
+                          }});
+    }
+    engines_.push_back({"readable", ReadableSupports});
+  }
 
   std::string_view device() const override { return device_name_; }
-  EngineKinds engines() const override { return {{"readable", ReadableSupports}}; }
+  EngineKinds engines() const override { return engines_; }
 
   absl::StatusOr<StartedRun> StartRun(const BatchSpec& spec, int64_t rows) override {
-    HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines()));
+    HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines_));
     return CatchExceptions("starting a run", [&]() -> absl::StatusOr<StartedRun> {
-      return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
+      if (choice.engine != kFused) {
+        return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
+                          .choice = std::move(choice)};
+      }
+      HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow, flows_.Find(spec));
+      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(flow)),
                         .choice = std::move(choice)};
     });
   }
@@ -101,6 +123,8 @@ class TorchRuntime final : public DeviceRuntime {
   }
 
   const std::string device_name_;
+  FusedFlows flows_;
+  EngineKinds engines_;  // fixed after construction
   Streams streams_;
 };
 

@@ -52,6 +52,8 @@ struct BatchResult {
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;
   int64_t bucket = 0;  // rows that the nets saw when the segment joined, with padding
+  // Rows of tier fast that fp16 cannot carry, solved in fp32 instead.
+  int64_t solved_again = 0;
 };
 
 using Ticket = int64_t;  // names a segment within its run; never reused there
@@ -76,6 +78,8 @@ class Run {
 
   // Makes at most `evaluations_max` evaluations of f on all rows; true when every row has finished.
   // Calls `cancelled`, if it is set, before each evaluation and returns kCancelled when it is true.
+  // A fused engine makes all evaluations in one call, in launches of at most 20 ms, and calls
+  // `cancelled` before each launch.
   // kInternal where the device or LibTorch fails. After an error the run holds no rows and no
   // results, and may be used again.
   virtual absl::StatusOr<bool> Advance(int64_t evaluations_max,

@@ -120,8 +120,11 @@ void BatchLoop::Finish(const std::shared_ptr<PendingRequest>& request,
 }
 
 bool BatchLoop::Step(Seat& seat) {
-  const Clock::TimePoint now = clock_->Now();
-  if (seat.run_ != nullptr) Settle(seat, now);
+  Clock::TimePoint now = clock_->Now();
+  if (seat.run_ != nullptr) {
+    Settle(seat, now);
+    now = clock_->Now();  // answers take time, and the next request may have come meanwhile
+  }
   const bool turn_over = now >= seat.turn_ends_;
   if (seat.run_ == nullptr || seat.run_->empty() || (turn_over && contended_)) {
     Turn turn = Choose(seat, now);

@@ -45,7 +45,7 @@ bool PendingRequest::Finish(absl::StatusOr<WorkResult> result, const WorkTimes& 
 
 void PendingRequest::Begin(Clock::TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (!begun_) begun_ = now;
+  if (!begun_) begun_ = std::max(now, arrival_);  // it may have come after the turn began
 }
 
 WorkTimes PendingRequest::Times(Clock::TimePoint now) const {

@@ -36,6 +36,7 @@ BatchResult Concatenate(std::vector<BatchResult> parts) {
     AppendList(part.correction_evaluations, whole.correction_evaluations);
     AppendList(part.macs, whole.macs);
     whole.bucket = std::max(whole.bucket, part.bucket);
+    whole.solved_again += part.solved_again;
   }
   return whole;
 }

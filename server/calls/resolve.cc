@@ -28,10 +28,6 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
         "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
         "was measured)");
   }
-  if (plan.tier == Tier::kFast) {
-    return absl::UnimplementedError(
-        "the fast tier is not built yet; ask for exact (the default) or double");
-  }
   if (task.log_density && plan.hypersolved()) {
     return absl::UnimplementedError(
         absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),

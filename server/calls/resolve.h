@@ -42,8 +42,7 @@ struct ResolvedPlan {
 // kInvalidArgument: the spelling is wrong, a limit is passed, or a classical plan pins a
 // generation. kNotFound: the model has no such correction, or does not serve that generation of it.
 // kFailedPrecondition: no generation is served, or the plan is outside the range or direction of
-// the correction. kUnimplemented: an automatic plan, the fast tier, or a log-density of a
-// hypersolved plan.
+// the correction. kUnimplemented: an automatic plan, or a log-density of a hypersolved plan.
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits);
 

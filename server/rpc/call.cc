@@ -216,6 +216,10 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
   metrics.Increment(Metric::kCorrectionEvaluations, {model_label_, plan_label_},
                     Sum(rows.correction_evaluations));
   metrics.Increment(Metric::kMacs, {model_label_, plan_label_}, Sum(rows.macs));
+  if (rows.solved_again > 0) {
+    metrics.Increment(Metric::kRowsSolvedAgain, {model_label_, plan_label_},
+                      static_cast<double>(rows.solved_again));
+  }
 }
 
 grpc::Status Call::End(const absl::Status& status) {

@@ -39,7 +39,8 @@ class Observe : public testing::Test {
 
 TEST_F(Observe, HealthPerModel) {
   Client client(daemon_->client_options());
-  for (const std::string service : {"", "model/tiny_flow", "model/tiny_classifier"}) {
+  for (const std::string service :
+       {"", "hyperserve.v1.Hyperserve", "model/tiny_flow", "model/tiny_classifier"}) {
     const auto state = client.CheckHealth(service, Soon());
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_EQ(*state, HealthState::kServing) << service;

@@ -31,7 +31,7 @@ class RecordingRuntime final : public DeviceRuntime {
   };
 
   std::string_view device() const override { return name; }
-  EngineKinds engines() const override { return {}; }
+  EngineKinds engines() const override { return kinds; }
   absl::StatusOr<StartedRun> StartRun(const BatchSpec&, int64_t) override {
     return absl::UnimplementedError("nothing is solved here");
   }
@@ -42,6 +42,7 @@ class RecordingRuntime final : public DeviceRuntime {
   }
 
   std::string name = "cpu";
+  EngineKinds kinds;
   std::vector<Asked> asked;
 };
 
@@ -119,6 +120,25 @@ TEST(WarmUpTest, AStepOfEverySpecAtEveryBucket) {
   EXPECT_EQ(runtime.asked[1].rows, 2);
   EXPECT_EQ(runtime.asked[0].control, StepControl(FixedSteps{1}));
   EXPECT_EQ(std::get<ErrorControl>(runtime.asked[2].control).max_steps, 1);
+}
+
+absl::Status FixedFastOnly(const BatchSpec& spec, int64_t) {
+  if (spec.tier == Tier::kFast && spec.stepping == Stepping::kFixed) return absl::OkStatus();
+  return absl::UnimplementedError("fixed plans in tier fast only");
+}
+
+TEST(WarmUpTest, TierFastWhereTheDeviceHasAnEngineForIt) {
+  RecordingRuntime runtime;
+  runtime.kinds = {{"fused", FixedFastOnly}};
+  const Calibration calibration = Calibrated({"rk4:7"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
+  ASSERT_EQ(runtime.asked.size(), 3u);  // rk4, rk4 in tier fast, the default plan dopri5
+  EXPECT_EQ(runtime.asked[0].spec.tier, Tier::kExact);
+  EXPECT_EQ(runtime.asked[1].spec.tier, Tier::kFast);
+  EXPECT_EQ(runtime.asked[1].spec.method, runtime.asked[0].spec.method);
+  EXPECT_EQ(runtime.asked[2].spec.stepping, Stepping::kErrorControlled);
 }
 
 TEST(WarmUpTest, EndsWhenNobodyWaits) {

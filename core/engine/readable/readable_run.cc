@@ -1,7 +1,6 @@
 #include "core/engine/readable/readable_run.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,6 +18,7 @@
 #include "core/engine/readable/segment_results.h"
 #include "core/engine/readable/solve_setup.h"
 #include "core/engine/readable/tensor_space.h"
+#include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
 #include "core/model/net/net.h"
 #include "core/ode/masked.h"
@@ -32,15 +32,6 @@ namespace hyperserve {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// The state of LibTorch that each call of a run needs: no gradients, one thread, the run's stream.
-struct TorchScope {
-  explicit TorchScope(c10::Stream stream) : stream_guard(stream) {
-    if (at::get_num_threads() != 1) at::set_num_threads(1);
-  }
-  at::NoGradGuard no_grad;
-  c10::StreamGuard stream_guard;
-};
 
 // The rows where keep is true; NaN in every number of the others.
 at::Tensor Masked(const at::Tensor& rows, const std::vector<bool>& keep) {

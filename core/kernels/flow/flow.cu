@@ -25,6 +25,21 @@ FlowKernelPointer KernelOf(const FlowLayout& layout) {
   return nullptr;
 }
 
+// Bytes of the vectors of one warp.
+size_t VectorBytes(const FlowLayout& layout, int stages) {
+  return static_cast<size_t>(kSlotSlope1 + stages) * static_cast<size_t>((layout.outputs + 3) / 4) *
+         kLaneRows * 32 * sizeof(float);
+}
+
+// Warps of a block: whole warpgroups, fewer where long tableaux on deep nets leave no room for the
+// vectors of all; 0: the image does not fit.
+int WarpsOf(const FlowProgram& program, int stages) {
+  if (program.layout.bytes > static_cast<uint32_t>(program.shared_bytes_max)) return 0;
+  const size_t room = static_cast<size_t>(program.shared_bytes_max) - program.layout.bytes;
+  const size_t warps = room / VectorBytes(program.layout, stages);
+  return static_cast<int>(std::min<size_t>(kFlowWarps, warps)) / 4 * 4;
+}
+
 FlowSteps StepsOf(const FlowPlan& plan) {
   FlowSteps steps = {};
   const double eps = (plan.s1 - plan.s0) / plan.steps;
@@ -66,6 +81,8 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
   return error;
 }
 
+bool FlowFits(const FlowProgram& program, int stages) { return WarpsOf(program, stages) > 0; }
+
 cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const FlowRows& rows,
                       cudaStream_t stream) {
   if (rows.count == 0) return cudaSuccess;
@@ -73,18 +90,12 @@ cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const Fl
                     .image = static_cast<const uint4*>(program.image),
                     .steps = StepsOf(plan),
                     .rows = rows};
-  // Fewer warps where long tableaux on deep nets leave no room for the vectors of all.
-  const size_t vectors = static_cast<size_t>(kSlotSlope1 + launch.steps.stages) *
-                         static_cast<size_t>((program.layout.outputs + 3) / 4) * kLaneRows * 32 *
-                         sizeof(float);
-  const size_t room = static_cast<size_t>(program.shared_bytes_max) - program.layout.bytes;
-  const int warps = static_cast<int>(std::min<size_t>(kFlowWarps, room / vectors)) / 4 * 4;
-  if (program.layout.bytes > static_cast<uint32_t>(program.shared_bytes_max) || warps == 0) {
-    return cudaErrorInvalidValue;
-  }
+  const int warps = WarpsOf(program, launch.steps.stages);
+  if (warps == 0) return cudaErrorInvalidValue;
   const int64_t groups = (rows.count + kGroupRows - 1) / kGroupRows;
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(groups, program.multiprocessors));
-  const size_t shared = program.layout.bytes + static_cast<size_t>(warps) * vectors;
+  const size_t shared = program.layout.bytes + static_cast<size_t>(warps) *
+                                                   VectorBytes(program.layout, launch.steps.stages);
   KernelOf(program.layout)<<<grid, static_cast<unsigned>(warps) * 32, shared, stream>>>(launch);
   return cudaGetLastError();
 }

@@ -27,8 +27,11 @@ struct FlowProgram {
 // For the current device. `image`: a copy of FlowImage::bytes on it.
 cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram* program);
 
+// Whether the image and the slopes of so many stages fit into shared memory.
+bool FlowFits(const FlowProgram& program, int stages);
+
 // Preconditions: plan.steps >= 1; plan.hypersolved only with a correction; the program's device is
-// current. cudaErrorInvalidValue: the image and the plan's stages do not fit in shared memory.
+// current. cudaErrorInvalidValue: not FlowFits(program, the plan's stages).
 cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const FlowRows& rows,
                       cudaStream_t stream);
 

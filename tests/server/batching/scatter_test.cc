@@ -55,6 +55,7 @@ TEST(RowsOf, SegmentOfNoiseMovesItsFirstRow) {
 TEST(Concatenate, PutsRowsInOrder) {
   std::vector<BatchResult> parts = {SomeResult(2), SomeResult(4), SomeResult(1)};
   parts[1].bucket = 32;
+  for (BatchResult& part : parts) part.solved_again = 2;
   const BatchResult whole = Concatenate(std::move(parts));
   EXPECT_EQ(whole.nfe, (std::vector<int32_t>{0, 1, 0, 1, 2, 3, 0}));
   EXPECT_EQ(whole.correction_evaluations, (std::vector<int32_t>{10, 11, 10, 11, 12, 13, 10}));
@@ -68,6 +69,7 @@ TEST(Concatenate, PutsRowsInOrder) {
   EXPECT_TRUE(whole.saved.bytes.empty());
   EXPECT_TRUE(whole.log_density.bytes.empty());
   EXPECT_EQ(whole.bucket, 32);
+  EXPECT_EQ(whole.solved_again, 6);
 }
 
 }  // namespace

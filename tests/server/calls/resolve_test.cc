@@ -111,7 +111,6 @@ TEST_F(ResolveTest, ATierRefusesTolerancesThatItCannotMeet) {
 
 TEST_F(ResolveTest, NotBuiltYet) {
   ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
-  ExpectRefused(Asking("euler:2/fast"), absl::StatusCode::kUnimplemented, "fast tier");
   ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kUnimplemented, "log-density",
                 {.log_density = true});
 }

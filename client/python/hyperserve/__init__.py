@@ -1,0 +1,67 @@
+"""Client of Hyperserve, a daemon for hypersolved Neural ODEs. The README of this package is its quick start."""
+
+from hyperserve import admin
+from hyperserve.aio import AsyncClient, AsyncSampleStream
+from hyperserve.client import Client, SampleStream
+from hyperserve.errors import (
+    AbortedError,
+    AlreadyExistsError,
+    CancelledError,
+    DataLossError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    HyperserveError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+    UnknownError,
+)
+from hyperserve.results import (
+    ClassifyResult,
+    LogProbResult,
+    RowStatus,
+    SampleChunk,
+    SampleResult,
+    SolveInfo,
+    SolveResult,
+)
+from hyperserve.retry import RetryPolicy
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "AsyncClient",
+    "AsyncSampleStream",
+    "CancelledError",
+    "ClassifyResult",
+    "Client",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "HyperserveError",
+    "InternalError",
+    "InvalidArgumentError",
+    "LogProbResult",
+    "NotFoundError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "RetryPolicy",
+    "RowStatus",
+    "SampleChunk",
+    "SampleResult",
+    "SampleStream",
+    "SolveInfo",
+    "SolveResult",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+    "admin",
+]

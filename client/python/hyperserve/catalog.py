@@ -1,0 +1,153 @@
+"""What the daemon says of itself and its models: frozen values."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hyperserve.v1 import hyperserve_pb2 as v1
+
+
+@dataclasses.dataclass(frozen=True)
+class Correction:
+    method: str
+    direction: str
+    generation: int  # the active one; 0: none
+    previous_generation: int  # rollback returns to it; 0: none
+    eps_range: tuple[float, ...]  # the smallest and the largest step size that it was trained on
+    steps: tuple[int, ...]  # the K that it claims to win at
+    macs: int  # of one evaluation on one row
+    problem: str  # why no generation is served; empty: no problem
+    provenance: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    name: str
+    kind: str  # "classifier", "flow"
+    base_digest: str
+    input_shape: tuple[int, ...]
+    default_plan: str
+    corrections: tuple[Correction, ...]
+    problem: str  # why the calibration is not used; empty: no problem
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredPlan:
+    """A row of calibration.json; costs are per row."""
+
+    plan: str
+    error_mean: float
+    error_max: float
+    agreement: float  # classifiers: share of rows with the reference's label
+    nfe: float
+    correction_evaluations: float
+    macs: float
+    seconds_per_row: float
+    wins: bool  # False: a classical plan has at most its MACs and at most its error
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDetail:
+    model: Model
+    spec_json: str
+    plans: tuple[MeasuredPlan, ...]
+    labels: tuple[str, ...]
+    state_shape: tuple[int, ...]
+    field_macs: int
+    stem_macs: int
+    head_macs: int
+    calibration_device: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    name: str
+    description: str
+    memory_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    name: str
+    value: str
+    unit: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerInfo:
+    version: str
+    commit: str
+    devices: tuple[Device, ...]
+    engines: tuple[str, ...]
+    limits: tuple[Limit, ...]
+    uptime_seconds: float
+
+
+def _correction(info: v1.CorrectionInfo) -> Correction:
+    return Correction(
+        method=info.method,
+        direction=info.direction,
+        generation=info.generation,
+        previous_generation=info.previous_generation,
+        eps_range=tuple(info.eps_range),
+        steps=tuple(info.steps),
+        macs=info.macs,
+        problem=info.problem,
+        provenance=dict(info.provenance),
+    )
+
+
+def _model(summary: v1.ModelSummary) -> Model:
+    return Model(
+        name=summary.name,
+        kind=summary.kind,
+        base_digest=summary.base_digest,
+        input_shape=tuple(summary.input_shape),
+        default_plan=summary.default_plan,
+        corrections=tuple(_correction(info) for info in summary.corrections),
+        problem=summary.problem,
+    )
+
+
+def _measured(info: v1.PlanInfo) -> MeasuredPlan:
+    return MeasuredPlan(
+        plan=info.plan,
+        error_mean=info.error_mean,
+        error_max=info.error_max,
+        agreement=info.agreement,
+        nfe=info.nfe,
+        correction_evaluations=info.correction_evaluations,
+        macs=info.macs,
+        seconds_per_row=info.seconds_per_row,
+        wins=info.wins,
+    )
+
+
+def models(reply: v1.ListModelsReply) -> list[Model]:
+    return [_model(summary) for summary in reply.models]
+
+
+def model_detail(reply: v1.GetModelReply) -> ModelDetail:
+    return ModelDetail(
+        model=_model(reply.model),
+        spec_json=reply.spec_json,
+        plans=tuple(_measured(info) for info in reply.plans),
+        labels=tuple(reply.labels),
+        state_shape=tuple(reply.state_shape),
+        field_macs=reply.field_macs,
+        stem_macs=reply.stem_macs,
+        head_macs=reply.head_macs,
+        calibration_device=reply.calibration_device,
+    )
+
+
+def server_info(reply: v1.GetServerInfoReply) -> ServerInfo:
+    return ServerInfo(
+        version=reply.version,
+        commit=reply.commit,
+        devices=tuple(Device(d.name, d.description, d.memory_bytes) for d in reply.devices),
+        engines=tuple(reply.engines),
+        limits=tuple(Limit(one.name, one.value, one.unit, one.reason) for one in reply.limits),
+        uptime_seconds=reply.uptime_seconds,
+    )

@@ -1,0 +1,160 @@
+"""What calls return: frozen values, with numpy arrays. Failed rows hold NaN, or -1 as a label."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+import numpy as np
+
+from hyperserve.arrays import Array, from_wire, present
+from hyperserve.v1 import hyperserve_pb2 as v1
+
+
+class RowStatus(enum.IntEnum):
+    CONVERGED = v1.ROW_STATUS_CONVERGED
+    STEP_LIMIT = v1.ROW_STATUS_STEP_LIMIT
+    STEP_UNDERFLOW = v1.ROW_STATUS_STEP_UNDERFLOW
+    NON_FINITE = v1.ROW_STATUS_NON_FINITE
+
+
+def per_row(values: Iterable[int], rows: int) -> Array:
+    """One value a row, of a list that has one value for each row, or one where they agree. Empty: they are not known."""
+    array = np.array(list(values), np.int64)
+    return np.full(rows, array[0]) if array.size == 1 else array
+
+
+@dataclasses.dataclass(frozen=True)
+class SolveInfo:
+    """What was done. Arrays have one value a row; in the summary of a stream they are empty where rows differ."""
+
+    request_id: str
+    model: str
+    plan: str
+    tier: str
+    generation: int  # of the correction; 0: classical
+    base_digest: str
+    nfe: Array
+    correction_evaluations: Array
+    macs: Array
+    row_status: Array  # of RowStatus
+    queue_seconds: float
+    solve_seconds: float
+    engine: str
+    device: str
+    bucket: int
+    engine_reason: str
+
+    @property
+    def failed_rows(self) -> Array:
+        """The numbers of the rows that did not converge."""
+        return np.flatnonzero(self.row_status != RowStatus.CONVERGED)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifyResult:
+    labels: Array  # [rows]
+    names: list[str]  # [rows]; empty if the model does not name its classes
+    top_labels: Array | None  # [rows, k]; None: not asked for, as below
+    top_probabilities: Array | None  # [rows, k]
+    probabilities: Array | None  # [rows, classes]
+    logits: Array | None  # [rows, classes]
+    state: Array | None  # [rows, state shape]
+    info: SolveInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleResult:
+    samples: Array  # [rows, dimensions]
+    log_density: Array | None  # [rows]; None: not asked for
+    info: SolveInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleChunk:
+    """Rows first_row, first_row + 1, ... of a stream."""
+
+    first_row: int
+    samples: Array  # [rows, dimensions]
+    log_density: Array | None
+    row_status: Array
+    generation: int
+    nfe: Array
+    correction_evaluations: Array
+    macs: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class LogProbResult:
+    log_prob: Array  # [rows], float64
+    info: SolveInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class SolveResult:
+    state: Array  # [rows, state shape]
+    saved: Array | None  # [rows, save_at, state shape]; None: not asked for
+    info: SolveInfo
+
+
+def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
+    return SolveInfo(
+        request_id=info.request_id,
+        model=info.model,
+        plan=info.plan,
+        tier=info.tier,
+        generation=info.generation,
+        base_digest=info.base_digest,
+        nfe=per_row(info.nfe, rows),
+        correction_evaluations=per_row(info.correction_evaluations, rows),
+        macs=per_row(info.macs, rows),
+        row_status=per_row(info.row_status, rows),
+        queue_seconds=info.queue_seconds,
+        solve_seconds=info.solve_seconds,
+        engine=info.engine,
+        device=info.device,
+        bucket=info.bucket,
+        engine_reason=info.engine_reason,
+    )
+
+
+def classify_result(reply: v1.ClassifyReply) -> ClassifyResult:
+    return ClassifyResult(
+        labels=np.array(reply.labels, np.int64),
+        names=list(reply.label_names),
+        top_labels=present(reply, "top_labels"),
+        top_probabilities=present(reply, "top_probabilities"),
+        probabilities=present(reply, "probabilities"),
+        logits=present(reply, "logits"),
+        state=present(reply, "state"),
+        info=solve_info(reply.info, len(reply.labels)),
+    )
+
+
+def sample_result(reply: v1.SampleReply) -> SampleResult:
+    samples = from_wire(reply.samples)
+    return SampleResult(samples, present(reply, "log_density"), solve_info(reply.info, len(samples)))
+
+
+def sample_chunk(chunk: v1.SampleChunk) -> SampleChunk:
+    return SampleChunk(
+        first_row=chunk.first_row,
+        samples=from_wire(chunk.samples),
+        log_density=present(chunk, "log_density"),
+        row_status=per_row(chunk.row_status, chunk.rows),
+        generation=chunk.generation,
+        nfe=per_row(chunk.nfe, chunk.rows),
+        correction_evaluations=per_row(chunk.correction_evaluations, chunk.rows),
+        macs=per_row(chunk.macs, chunk.rows),
+    )
+
+
+def log_prob_result(reply: v1.LogProbReply) -> LogProbResult:
+    log_prob = from_wire(reply.log_prob)
+    return LogProbResult(log_prob, solve_info(reply.info, len(log_prob)))
+
+
+def solve_result(reply: v1.SolveReply) -> SolveResult:
+    state = from_wire(reply.state)
+    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)))

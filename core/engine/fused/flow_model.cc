@@ -1,0 +1,157 @@
+#include "core/engine/fused/flow_model.h"
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/kernels/flow/flow_fit.h"
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+namespace {
+
+using kernels::FlowActivation;
+using kernels::FlowInput;
+
+// Reads a list of layers as linear layers with activations between them.
+class NetReader {
+ public:
+  // `tensors` on the CPU, in float32. `inputs`: what the net reads before it reads the depth.
+  NetReader(const TensorMap& tensors, std::string who, std::vector<FlowInput> inputs)
+      : tensors_(tensors), who_(std::move(who)) {
+    net_.inputs = std::move(inputs);
+  }
+
+  absl::StatusOr<kernels::FlowNet> Read(const LayerList& layers) && {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      name_ = absl::StrCat(who_, ".", i);
+      const bool taken = std::visit([&](const auto& kind) { return Take(kind); }, layers[i].kind);
+      if (!taken) {
+        return absl::UnimplementedError(absl::StrCat(name_, ".", Absl(LayerName(layers[i])),
+                                                     " is not a layer of the fused kernel here"));
+      }
+    }
+    if (!after_linear_)
+      return absl::UnimplementedError(absl::StrCat(who_, " ends in an activation"));
+    net_.activation = activation_.value_or(FlowActivation::kRectifier);
+    return std::move(net_);
+  }
+
+ private:
+  // Each returns false where the layer cannot stand here.
+  template <class Kind>
+  bool Take(const Kind&) {
+    return false;
+  }
+  bool Take(const DepthCatLayer& layer) {
+    if (!net_.layers.empty()) return false;
+    net_.inputs.insert(layer.first ? net_.inputs.begin() : net_.inputs.end(), FlowInput::kDepth);
+    return true;
+  }
+  bool Take(const LinearLayer& layer) {
+    if (after_linear_) return false;
+    after_linear_ = true;
+    net_.layers.push_back({.outputs = static_cast<int>(layer.out),
+                           .weight = Numbers("weight"),
+                           .bias = layer.bias ? Numbers("bias") : std::vector<float>(),
+                           .slopes = {}});
+    return true;
+  }
+  bool Take(const SoftplusLayer& layer) {
+    return layer.beta == 1.0 && Activate(FlowActivation::kSoftplus);
+  }
+  bool Take(const TanhLayer&) { return Activate(FlowActivation::kTanh); }
+  bool Take(const SiluLayer&) { return Activate(FlowActivation::kSilu); }
+  bool Take(const ReluLayer&) { return Rectify({}); }
+  bool Take(const LeakyReluLayer& layer) {
+    return Rectify({static_cast<float>(layer.negative_slope)});
+  }
+  bool Take(const PreluLayer&) { return Rectify(Numbers("weight")); }
+
+  bool Activate(FlowActivation activation) {
+    if (!after_linear_ || activation_.value_or(activation) != activation) return false;
+    activation_ = activation;
+    after_linear_ = false;
+    return true;
+  }
+  // `slopes`: none, one for all units, or one for each.
+  bool Rectify(std::vector<float> slopes) {
+    if (!Activate(FlowActivation::kRectifier)) return false;
+    kernels::FlowLayer& layer = net_.layers.back();
+    if (slopes.size() == 1) slopes.assign(static_cast<size_t>(layer.outputs), slopes[0]);
+    layer.slopes = std::move(slopes);
+    return true;
+  }
+
+  std::vector<float> Numbers(const char* role) const {
+    const at::Tensor& tensor = tensors_.find(absl::StrCat(name_, ".", role))->second;
+    const float* begin = tensor.const_data_ptr<float>();
+    return {begin, begin + tensor.numel()};
+  }
+
+  const TensorMap& tensors_;
+  const std::string who_;
+  std::string name_;  // of the layer that is read
+  std::optional<FlowActivation> activation_;
+  bool after_linear_ = false;
+  kernels::FlowNet net_;
+};
+
+FlowInput InputOf(CorrectionInput input) {
+  switch (input) {
+    case CorrectionInput::kState:
+      return FlowInput::kState;
+    case CorrectionInput::kSlope1:
+      return FlowInput::kSlope1;
+    case CorrectionInput::kSlope2:
+      return FlowInput::kSlope2;
+    case CorrectionInput::kState0:
+      return FlowInput::kState0;
+    case CorrectionInput::kStep:
+      return FlowInput::kStep;
+    case CorrectionInput::kDepth:
+      break;
+  }
+  return FlowInput::kDepth;
+}
+
+}  // namespace
+
+absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction) {
+  if (model.state_shape().size() != 1) {
+    return absl::UnimplementedError(
+        absl::StrCat("the state ", ShapeText(model.state_shape()), " is not a vector"));
+  }
+  kernels::FlowModel flow{.dimensions = static_cast<int>(model.state_elements()),
+                          .field = {},
+                          .correction = std::nullopt};
+  const TensorMap weights = model.weights().Tensors(at::kCPU, at::kFloat);
+  HS_ASSIGN_OR_RETURN(flow.field,
+                      NetReader(weights, "field", {FlowInput::kState}).Read(model.spec().field));
+  if (correction != nullptr) {
+    std::vector<FlowInput> inputs;
+    for (const CorrectionInput input : correction->spec().inputs) inputs.push_back(InputOf(input));
+    const TensorMap of_correction = correction->weights().Tensors(at::kCPU, at::kFloat);
+    HS_ASSIGN_OR_RETURN(
+        flow.correction,
+        NetReader(of_correction, "net", std::move(inputs)).Read(correction->spec().net));
+  }
+  const std::string misfit = kernels::FlowMisfit(flow);
+  if (!misfit.empty()) return absl::UnimplementedError(misfit);
+  return flow;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,15 @@
+// A model and its correction as the plain data that the fused kernel takes.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/model/net/model.h"
+
+namespace hyperserve {
+
+// kUnimplemented says what the fused kernel cannot run: a state that is no vector, a layer that it
+// does not have, or what kernels::FlowMisfit finds. Throws as LibTorch does. `correction` may be
+// null. Reads every weight: made once per model, not per batch.
+absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction);
+
+}  // namespace hyperserve

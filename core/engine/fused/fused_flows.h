@@ -1,0 +1,48 @@
+// The flows of one device that the fused engine has been asked for: which it can solve, and their
+// weights there.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/fused/fused_flow.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/model/net/model.h"
+
+namespace hyperserve {
+
+// Thread-safe. Weights are packed and copied at the first use of a model with its correction,
+// outside the lock. They leave the device when, after either has gone, others are packed.
+class FusedFlows {
+ public:
+  explicit FusedFlows(MakeFusedFlow make) : make_(std::move(make)) {}
+
+  // OK, or kUnimplemented with the reason why the fused engine cannot run the spec. Throws as
+  // LibTorch does. Precondition: CheckSpec(spec).ok().
+  absl::Status Supports(const BatchSpec& spec);
+
+  // The flow of a spec. Fails with the reason of Supports; throws as LibTorch does.
+  absl::StatusOr<std::shared_ptr<const FusedFlow>> Find(const BatchSpec& spec);
+
+ private:
+  using Found = absl::StatusOr<std::shared_ptr<const FusedFlow>>;
+  struct Entry {
+    std::weak_ptr<const Model> model;
+    std::weak_ptr<const Hypersolver> correction;
+    Found flow;
+  };
+
+  const MakeFusedFlow make_;
+  std::mutex mutex_;
+  // By address; guarded by mutex_. An entry whose model has gone says nothing of another there.
+  std::map<std::pair<const Model*, const Hypersolver*>, Entry> entries_;
+};
+
+// The plan of a solve in `steps` steps. Precondition: the spec is of a flow and of fixed steps.
+kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, int64_t steps);
+
+}  // namespace hyperserve

@@ -1,0 +1,33 @@
+// The fused engine: whole fixed-step solves of flows, one launch for a segment, tier fast. Every
+// row is solved by the first Advance after its admission.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/engine/fused/fused_flow.h"
+#include "core/engine/torch_scope.h"
+
+namespace hyperserve {
+
+// A launch is never interrupted, so it takes no more than 20 ms: on the slowest card with a fused
+// kernel an evaluation of the widest and deepest field costs a row less than 1 ns of the device.
+inline constexpr int64_t kLaunchRowEvaluations = 20'000'000;
+// Fewer rows take 3 us for an evaluation (H100), whatever their number.
+inline constexpr int64_t kLaunchEvaluationsMax = 5000;
+// Fewer rows leave most of the device idle, and take no less time.
+inline constexpr int64_t kLaunchRowsLeast = 8192;
+
+// The rows of one launch that makes so many evaluations of f for each.
+int64_t LaunchRows(int64_t evaluations);
+
+// Admit refuses a segment whose rows take more evaluations of f than kLaunchEvaluationsMax with
+// kInvalidArgument. `stream` takes all work of the run and decides its device. Rows that fp16
+// cannot carry are solved again by the readable engine in tier exact, as if each were alone. Throws
+// as LibTorch does. Precondition: the engine of `flow` supports the spec (FusedFlows).
+std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream,
+                                  std::shared_ptr<const FusedFlow> flow);
+
+}  // namespace hyperserve

@@ -1,0 +1,24 @@
+// What every run on LibTorch needs for its calls. Private to core/engine.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+#include <memory>
+
+namespace hyperserve {
+
+// A stream of the device for one run alone; on the CPU the default stream, which all runs share.
+using StreamLease = std::shared_ptr<const c10::Stream>;
+
+// The state of LibTorch within a call of a run: no gradients, one thread, the run's stream.
+struct TorchScope {
+  explicit TorchScope(c10::Stream stream) : stream_guard(stream) {
+    if (at::get_num_threads() != 1) at::set_num_threads(1);
+  }
+  at::NoGradGuard no_grad;
+  c10::StreamGuard stream_guard;
+};
+
+}  // namespace hyperserve
