@@ -20,6 +20,7 @@
 #include "server/clock/clock.h"
 #include "server/listener.h"
 #include "server/machine.h"
+#include "server/memory_watch.h"
 #include "server/metrics/families.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
@@ -31,7 +32,7 @@
 #include "server/registry/registry.h"
 #include "server/registry/registry_options.h"
 #include "server/rpc/admin_service.h"
-#include "server/rpc/decoding.h"
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "server/status_pages.h"
@@ -123,11 +124,12 @@ struct Daemon::Parts {
   std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
   Environment environment;
   std::unique_ptr<Batcher> batcher;
-  const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
-  const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
+  const CallService calls = MakeHyperserveService(&environment);
+  const CallService admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<SelfProbe> probe;
+  std::unique_ptr<MemoryWatch> memory_watch;
   bool down = false;
 };
 
@@ -156,17 +158,16 @@ absl::Status Daemon::Parts::StartListening() {
   memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
   const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
   const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
-                          grpc::Service* service) {
+                          const CallService& service) {
     return Listen(
         flag, address, LimitsOfListener(options, connections, memory),
-        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, {service},
-        MakeDecodingWatch(&environment));
+        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, service);
   };
   HS_ASSIGN_OR_RETURN(calls_listener,
-                      listen("address", options.address, options.connections_max, calls.get()));
+                      listen("address", options.address, options.connections_max, calls));
   for (const char* name : kDaemonHealthNames) SetHealth(name, false);
   HS_ASSIGN_OR_RETURN(admin_listener,
-                      listen("admin_address", options.admin_address, shares.admin, admin.get()));
+                      listen("admin_address", options.admin_address, shares.admin, admin));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start({.host = address.host,
@@ -326,6 +327,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
   HS_RETURN_IF_ERROR(parts.TellPorts());
+  parts.memory_watch =
+      std::make_unique<MemoryWatch>(parts.options.memory_max, &parts.environment.memory_full);
   parts.ProbePorts();
   return daemon;
 }

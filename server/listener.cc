@@ -9,36 +9,21 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "server/metrics/log.h"
 #include "server/net/listening_socket.h"
+#include "server/rpc/call_service.h"
 
 namespace hyperserve {
 namespace {
 
-class UnknownCall final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit UnknownCall(const std::string& method) {
-    Finish({grpc::UNIMPLEMENTED,
-            absl::StrCat("no method ", absl::CEscape(method.substr(0, kMethodBytesMax)),
-                         " here: this daemon speaks hyperserve.v1, as server reflection lists it; "
-                         "the Open Inference Protocol is not built yet")});
-  }
-  void OnDone() override { delete this; }
-
- private:
-  static constexpr size_t kMethodBytesMax = 200;
-};
-
-class UnknownCalls final : public grpc::CallbackGenericService {
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    return new UnknownCall(context->method());
-  }
-};
+// What gRPC has to say, as a line of our log. It says at its levels what clients do wrong.
+void LogForGrpc(gpr_log_func_args* line) {
+  Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo : LogLevel::kDebug,
+      NewLogLine().Add("event", "grpc").Add("message", line->message));
+}
 
 // A dead client's connection is found by a ping after a minute of silence.
 constexpr int kPingPauseMs = 60'000, kPingAnswerMs = 20'000;
@@ -66,20 +51,13 @@ void SetArguments(const ListenerLimits& limits, grpc::ServerBuilder& builder) {
   if (limits.memory != nullptr) builder.SetResourceQuota(*limits.memory);
 }
 
-// The libraries have lines of their own; here they are events like any other.
-void LogLibrary(gpr_log_func_args* said) {
-  const bool bad = said->severity == GPR_LOG_SEVERITY_ERROR;
-  Log(bad ? LogLevel::kWarn : LogLevel::kDebug,
-      NewLogLine().Add("event", "grpc").Add("message", said->message));
-}
-
 }  // namespace
 
 void SetUpGrpc() {
-  gpr_set_log_function(LogLibrary);
-  google::protobuf::SetLogHandler(nullptr);  // it tells what the answer to the call tells
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  gpr_set_log_function(LogForGrpc);
+  google::protobuf::SetLogHandler(nullptr);  // we tell the client what does not decode
 }
 
 void Listener::Shutdown() {
@@ -87,10 +65,9 @@ void Listener::Shutdown() {
   if (server) server->Shutdown(std::chrono::system_clock::now());
 }
 
-absl::StatusOr<Listener> Listen(
-    const std::string& flag, const std::string& address, const ListenerLimits& limits,
-    Door::Refused refused, const std::vector<grpc::Service*>& services,
-    std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> watch) {
+absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
+                                const ListenerLimits& limits, Door::Refused refused,
+                                const CallService& service) {
   HS_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(address, /*port_min=*/0));
   auto sockets = ListeningSocket::Open(at.host, at.port);
   if (!sockets.ok()) return Annotate(sockets.status(), "--" + flag);
@@ -101,12 +78,7 @@ absl::StatusOr<Listener> Listen(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   SetArguments(limits, builder);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
-  watches.push_back(std::move(watch));
-  builder.experimental().SetInterceptorCreators(std::move(watches));
-  listener.others = std::make_unique<UnknownCalls>();
-  builder.RegisterCallbackGenericService(listener.others.get());
+  listener.calls = Register({&service}, builder);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {
     return absl::InternalError(absl::StrCat("gRPC does not start on --", flag, "=", address));

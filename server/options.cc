@@ -118,6 +118,7 @@ CallLimits LimitsOf(const Options& options) {
           .chunk_rows_default = options.chunk_rows_default,
           .deadline_default = milliseconds(options.deadline_default_seconds),
           .deadline_max = milliseconds(options.deadline_max_seconds),
+          .request_arrival_max = milliseconds(options.request_arrival_max_seconds),
           .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
 }
 

@@ -6,8 +6,10 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 
@@ -47,8 +49,11 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
   return plans;
 }
 
-// One step is enough: a solve repeats it.
+// One step is enough, since a solve repeats it; of a learned solver its longest table.
 StepControl OneStep(const BatchSpec& spec) {
+  if (spec.method.method == Method::kLearned) {
+    return FixedSteps{.steps = spec.correction->spec().steps.back()};
+  }
   if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
 }

@@ -40,7 +40,8 @@ void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
 bool Served(const v1::CorrectionInfo& correction) { return correction.generation() != 0; }
 
 std::string CorrectionText(const v1::CorrectionInfo& correction) {
-  std::string text = absl::StrCat("hyper_", correction.method());
+  const bool learned = correction.method() == "learned";
+  std::string text = absl::StrCat(learned ? "" : "hyper_", correction.method());
   if (Served(correction)) {
     absl::StrAppend(&text, " generation ", correction.generation());
   } else {

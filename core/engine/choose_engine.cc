@@ -8,6 +8,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/tableau.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 
@@ -23,9 +24,31 @@ absl::Status CheckCorrection(const BatchSpec& spec) {
   }
   const std::vector<CorrectionInput>& inputs = spec.correction->spec().inputs;
   const bool wants_slope_2 = std::count(inputs.begin(), inputs.end(), CorrectionInput::kSlope2) > 0;
+  if (spec.correction->spec().learned() != (spec.method.method == Method::kLearned)) {
+    return absl::InvalidArgumentError(absl::StrCat("the correction is for ",
+                                                   PrintMethod(spec.correction->spec().method),
+                                                   ", the plan asks ", PrintMethod(spec.method)));
+  }
   if (wants_slope_2 && TableauFor(spec.method).solution_stages() < 2) {
     return absl::InvalidArgumentError(absl::StrCat("the correction wants slope_2, which ",
                                                    PrintMethod(spec.method), " does not have"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTableMethod(const BatchSpec& spec) {
+  if (!RunsFromTable(spec.method.method)) return absl::OkStatus();
+  const std::string name = PrintMethod(spec.method);
+  const bool learned = spec.method.method == Method::kLearned;
+  if (learned != (spec.correction != nullptr && spec.correction->spec().learned())) {
+    return absl::InvalidArgumentError(learned ? "a learned solve needs the tables of its model"
+                                              : "ab2 takes no correction");
+  }
+  if (spec.stepping != Stepping::kFixed) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " takes no tolerance"));
+  }
+  if (!spec.save_at.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " saves no states on its way"));
   }
   return absl::OkStatus();
 }
@@ -80,6 +103,7 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   }
   HS_RETURN_IF_ERROR(CheckEntry(spec));
   HS_RETURN_IF_ERROR(CheckCorrection(spec));
+  HS_RETURN_IF_ERROR(CheckTableMethod(spec));
   HS_RETURN_IF_ERROR(CheckLogDensity(spec));
   return ValidateSolve(OptionsOf(spec));
 }
@@ -87,7 +111,7 @@ absl::Status CheckSpec(const BatchSpec& spec) {
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows) {
   if (spec.tier == Tier::kFast) {
     return absl::UnimplementedError(
-        "it solves in the tiers exact and double; tier fast needs a GPU");
+        "its tiers are exact and double; tier fast is that of the fused engine, on GPUs");
   }
   if (spec.log_density != LogDensity::kNone && spec.model->state_elements() > kTangentsMax) {
     return absl::UnimplementedError(absl::StrCat("an exact log-density in ",

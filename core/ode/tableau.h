@@ -142,7 +142,8 @@ inline constexpr Tableau kDopri5Tableau = {
               -10690763975.0 / 1880347072.0, 701980252875.0 / 199316789632.0,
               -1453857185.0 / 822651844.0, 69997945.0 / 29380423.0}};
 
-// The coefficients of a method. Precondition: alpha lies in (0, 1] for kAlpha.
+// The coefficients of a method; none for a method that runs from a table. Precondition: alpha lies
+// in (0, 1] for kAlpha.
 constexpr Tableau TableauFor(const MethodChoice& choice) {
   switch (choice.method) {
     case Method::kEuler:
@@ -169,6 +170,9 @@ constexpr Tableau TableauFor(const MethodChoice& choice) {
       return kTsit5Tableau;
     case Method::kDopri5:
       return kDopri5Tableau;
+    case Method::kAb2:
+    case Method::kLearned:
+      return {.method = choice.method, .order = NameOf(choice.method).order};
   }
   return {};
 }

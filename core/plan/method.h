@@ -1,5 +1,6 @@
-// The names of the methods. Their coefficients stand in core/ode/tableau.h, which checks at compile
-// time that the two tables agree.
+// The names of the methods. One-step methods repeat the same step; their coefficients stand in
+// core/ode/tableau.h, which checks at compile time that the two tables agree. Table methods have
+// one table of coefficients for a whole solve: core/ode/solver_table.h.
 #pragma once
 
 #include <array>
@@ -21,6 +22,8 @@ enum class Method {
   kBosh3,
   kTsit5,
   kDopri5,
+  kAb2,      // Adams-Bashforth of order 2, started by one midpoint step
+  kLearned,  // fitted to a model; the table comes from a file, one for each number of evaluations
 };
 
 struct MethodName {
@@ -30,7 +33,7 @@ struct MethodName {
   bool embedded;  // has an embedded pair, which error control needs
 };
 
-// In the order of Method.
+// The one-step methods, in the order of Method.
 inline constexpr std::array<MethodName, 12> kMethodNames = {{
     {Method::kEuler, "euler", 1, false},
     {Method::kMidpoint, "midpoint", 2, false},
@@ -46,8 +49,20 @@ inline constexpr std::array<MethodName, 12> kMethodNames = {{
     {Method::kDopri5, "dopri5", 5, true},
 }};
 
+// The table methods, which follow them in Method.
+inline constexpr std::array<MethodName, 2> kTableMethodNames = {{
+    {Method::kAb2, "ab2", 2, false},
+    {Method::kLearned, "learned", 0, false},
+}};
+
+constexpr bool RunsFromTable(Method method) {
+  return static_cast<size_t>(method) >= kMethodNames.size();
+}
+
 constexpr const MethodName& NameOf(Method method) {
-  return kMethodNames[static_cast<size_t>(method)];
+  const size_t index = static_cast<size_t>(method);
+  return RunsFromTable(method) ? kTableMethodNames[index - kMethodNames.size()]
+                               : kMethodNames[index];
 }
 std::optional<Method> MethodFromName(std::string_view name);  // nullopt: no such method
 

@@ -30,6 +30,9 @@ std::string KnownNames(bool embedded_only) {
   for (const MethodName& entry : kMethodNames) {
     if (entry.embedded || !embedded_only) names.push_back(Absl(entry.name));
   }
+  for (const MethodName& entry : kTableMethodNames) {
+    if (!embedded_only) names.push_back(Absl(entry.name));
+  }
   return absl::StrJoin(names, ", ");
 }
 
@@ -50,7 +53,7 @@ absl::StatusOr<double> ParseTolerance(std::string_view text) {
 
 absl::Status ValidateMethod(const MethodChoice& choice) {
   const size_t index = static_cast<size_t>(choice.method);
-  if (index >= kMethodNames.size()) {
+  if (index >= kMethodNames.size() + kTableMethodNames.size()) {
     return Invalid("method number ", index, " is unknown; the methods are ", KnownNames(false));
   }
   if (choice.method == Method::kAlpha) {
@@ -67,8 +70,7 @@ absl::StatusOr<int> ParseSteps(std::string_view text) {
   int steps = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
   if (error != std::errc() || end != text.data() + text.size() || text.starts_with('-')) {
-    return Invalid("'", Absl(text),
-                   "' is neither a number of steps from 1 to 2147483647, as in 4, ",
+    return Invalid("'", Absl(text), "' is neither a number of steps up to 2147483647, as in 4, ",
                    "nor a tolerance with an exponent, as in 1e-5");
   }
   return steps;
@@ -100,16 +102,19 @@ absl::StatusOr<decltype(Plan::choice)> ParseChoice(std::string_view text) {
   std::string_view name = text.substr(0, colon);
   const std::string_view arg = text.substr(colon + 1);
   if (name == "auto") return ParseAuto(arg);
-  const bool hypersolved = name.starts_with(kHyper);
-  if (hypersolved) name.remove_prefix(kHyper.size());
+  const bool prefixed = name.starts_with(kHyper);
+  if (prefixed) name.remove_prefix(kHyper.size());
   HS_ASSIGN_OR_RETURN(const MethodChoice method, ParseMethod(name));
+  const bool learned = method.method == Method::kLearned;
+  if (learned && prefixed) return Invalid("a learned solver takes no 'hyper_', as in learned:4");
+  const bool hypersolved = prefixed || learned;
   if (arg.find_first_of(".eE,") == arg.npos) {
     HS_ASSIGN_OR_RETURN(const int steps, ParseSteps(arg));
     return FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved};
   }
   if (hypersolved) {
     return Invalid("'", Absl(arg), "' is a tolerance, and a hypersolved plan takes a number of ",
-                   "steps, as in hyper_euler:2");
+                   learned ? "evaluations, as in learned:4" : "steps, as in hyper_euler:2");
   }
   const size_t comma = arg.find(',');
   AdaptivePlan plan{.method = method};
@@ -141,6 +146,14 @@ absl::Status Validate(const DefaultPlan&) { return absl::OkStatus(); }
 
 absl::Status Validate(const FixedPlan& plan) {
   HS_RETURN_IF_ERROR(ValidateMethod(plan.method));
+  if (plan.method.method == Method::kLearned) {
+    if (!plan.hypersolved) return Invalid("a learned solver is hypersolved, as in learned:4");
+    if (plan.steps >= 0) return absl::OkStatus();
+    return Invalid("the number of evaluations is ", plan.steps, "; it must be at least 0");
+  }
+  if (plan.method.method == Method::kAb2 && plan.hypersolved) {
+    return Invalid("method 'ab2' takes no correction, as in ab2:4");
+  }
   if (plan.steps >= 1) return absl::OkStatus();
   return Invalid("the number of steps is ", plan.steps, "; it must be at least 1");
 }
@@ -181,8 +194,8 @@ absl::Status Validate(const AutoPlan& plan) {
 std::string Print(const DefaultPlan&) { return "default"; }
 
 std::string Print(const FixedPlan& plan) {
-  return absl::StrCat(plan.hypersolved ? Absl(kHyper) : "", PrintMethod(plan.method), ":",
-                      plan.steps);
+  const bool prefixed = plan.hypersolved && plan.method.method != Method::kLearned;
+  return absl::StrCat(prefixed ? Absl(kHyper) : "", PrintMethod(plan.method), ":", plan.steps);
 }
 
 std::string Print(const AdaptivePlan& plan) {

@@ -2,7 +2,8 @@
 // tier. This header defines it as a value and defines its spelling:
 //
 //   [hyper_]NAME[(alpha)]:ARG[/tier]    euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
-//                                       dopri5:1e-5  dopri5:1e-5,1e-8/double
+//                                       dopri5:1e-5  dopri5:1e-5,1e-8/double  ab2:4
+//   learned:N[/tier]                    N evaluations of f: learned:4; 0 is the net g alone
 //   auto:[TARGET][,][BUDGETms][/tier]   auto:1e-2  auto:2ms  auto:1e-2,2ms
 //   default[/tier]
 //
@@ -29,7 +30,8 @@ std::string_view TierName(Tier tier);                     // "exact", "fast", "d
 std::optional<Tier> TierFromName(std::string_view name);  // nullopt: no such tier
 
 // K equal steps, with the correction g added to each where `hypersolved`. At least one step; the
-// server checks its own upper limit.
+// server checks its own upper limit. ab2 takes no correction. Of a learned solver `steps` is the
+// number of evaluations of f, which may be 0, and `hypersolved` is always true.
 struct FixedPlan {
   MethodChoice method;
   int steps = 1;
@@ -88,8 +90,8 @@ std::string PrintMethod(const MethodChoice& method);
 
 // Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
 // kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
-// without an embedded pair, alpha outside [0.01, 1], and an automatic plan with neither a target
-// nor a budget. Limits that depend on a server are not checked here.
+// without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and an automatic plan
+// with neither a target nor a budget. Limits that depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

@@ -28,10 +28,8 @@ double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
   return largest > 0 ? largest : kUnmeasuredNfe;
 }
 
+// Of an adaptive plan.
 double PredictEvaluations(const Job& job, int stages) {
-  if (const FixedPlan* fixed = job.plan.plan.fixed()) {
-    return static_cast<double>(fixed->steps) * stages;
-  }
   const std::array<double, 2>& own = job.served->model->spec().span;
   const std::array<double, 2>& span = job.task.span;
   const double nfe = CalibratedNfe(*job.plan.plan.adaptive(), job.served->calibration) *
@@ -46,14 +44,21 @@ RowCost PredictRow(const Job& job) {
   const FixedPlan* fixed = job.plan.plan.fixed();
   const Hypersolver* correction =
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
-  const MethodChoice& method = fixed != nullptr ? fixed->method : job.plan.plan.adaptive()->method;
-  const int stages = StepEvaluations(method);
   // The tangent of each dimension is one more pass of the net.
   const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
+  double evaluations = 0, evaluation_macs = 0;
+  if (fixed != nullptr) {
+    // A plan without evaluations of f costs what its readout costs, as one evaluation.
+    evaluations = std::max(PlanEvaluations(*fixed), 1);
+    evaluation_macs = static_cast<double>(PlanMacs(model, correction, *fixed)) / evaluations;
+  } else {
+    const int stages = StepEvaluations(job.plan.plan.adaptive()->method);
+    evaluations = PredictEvaluations(job, stages);
+    evaluation_macs = static_cast<double>(model.field_macs());
+  }
   return {
-      .evaluations = PredictEvaluations(job, stages),
-      .evaluation_macs = static_cast<double>(passes) *
-                         static_cast<double>(StepMacs(model, correction, method)) / stages,
+      .evaluations = evaluations,
+      .evaluation_macs = static_cast<double>(passes) * evaluation_macs,
       .maps_macs = static_cast<double>((job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
                                        (job.task.want_outputs ? model.head_macs() : 0))};
 }
@@ -78,7 +83,8 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
   // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
-  if (job.plan.plan.tier == Tier::kDouble) size.row.evaluation_macs *= kDoubleSlowdown;
+  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();  // solved in double
+  if (job.plan.plan.tier == Tier::kDouble || step_map) size.row.evaluation_macs *= kDoubleSlowdown;
   const double batch_rows =
       std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));

@@ -13,7 +13,8 @@ namespace hyperserve {
 namespace {
 
 // The default plan in the tier that was asked for. A hypersolved default is replaced by the
-// fallback where a log-density is asked for, which it cannot carry; the reply says which plan ran.
+// fallback where a log-density is asked for: it runs in one direction only, and densities are asked
+// for in both. The reply says which plan ran.
 Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
   Plan plan = DefaultPlanOf(model.calibration);
@@ -28,10 +29,12 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
         "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
         "was measured)");
   }
-  if (task.log_density && plan.hypersolved()) {
-    return absl::UnimplementedError(
-        absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
-                     "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
+  if (!task.save_at.empty() && plan.fixed() != nullptr &&
+      RunsFromTable(plan.fixed()->method.method)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("plan '", PrintPlan(plan),
+                     "' gives no states on its way; ask without save_at, or for another plan, as "
+                     "in 'dopri5:1e-5'"));
   }
   return absl::OkStatus();
 }
@@ -125,8 +128,8 @@ std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
     }
   }
   const Method method = fixed != nullptr ? fixed->method.method : plan.adaptive()->method.method;
-  return absl::StrCat(resolved.generation != nullptr ? "hyper_" : "", Absl(NameOf(method).name),
-                      ":other");
+  const bool hyper = resolved.generation != nullptr && method != Method::kLearned;
+  return absl::StrCat(hyper ? "hyper_" : "", Absl(NameOf(method).name), ":other");
 }
 
 }  // namespace
@@ -147,8 +150,8 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   if (resolved.plan.hypersolved()) {
     const FixedPlan& fixed = *resolved.plan.fixed();
     HS_ASSIGN_OR_RETURN(resolved.generation, PinGeneration(fixed.method, terms.generation, model));
-    const double eps = (task.span[1] - task.span[0]) / fixed.steps;
-    HS_RETURN_IF_ERROR(CheckApplies(*resolved.generation->correction, fixed, task.direction, eps));
+    HS_RETURN_IF_ERROR(
+        CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
   }
   resolved.label = PlanLabel(resolved, model);
   return resolved;

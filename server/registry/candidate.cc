@@ -77,14 +77,13 @@ absl::Status CheckClaims(const HypersolverSpec& spec, const MethodChoice& method
     return absl::FailedPreconditionError(
         absl::StrCat("steps lists ", spec.steps.size(), " numbers, wanted 1 to ", kGateClaims));
   }
-  const double length = model.spec().span[1] - model.spec().span[0];
   for (const int steps : spec.steps) {
-    if (steps < 1 || steps > kClaimedStepsMax) {
+    if (!spec.learned() && (steps < 1 || steps > kClaimedStepsMax)) {
       return absl::FailedPreconditionError(
           absl::StrCat("steps lists ", steps, ", wanted 1 to ", kClaimedStepsMax));
     }
     const FixedPlan plan = {.method = method, .steps = steps, .hypersolved = true};
-    HS_RETURN_IF_ERROR(Annotate(CheckApplies(correction, plan, spec.direction, length / steps),
+    HS_RETURN_IF_ERROR(Annotate(CheckApplies(correction, plan, spec.direction, model.spec().span),
                                 absl::StrCat("steps lists ", steps)));
   }
   return absl::OkStatus();

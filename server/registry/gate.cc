@@ -1,6 +1,8 @@
 #include "server/registry/gate.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,12 +39,34 @@ BatchSpec SpecOf(const GateInput& input) {
           .direction = input.candidate->spec().direction};
 }
 
+// A refresh must keep what is served: clients ask for learned:n by name.
+absl::Status CheckKeepsTables(const GateInput& input) {
+  if (!input.candidate->spec().learned() || input.active == nullptr) return absl::OkStatus();
+  for (const int evaluations : input.active->spec().steps) {
+    if (input.candidate->table(evaluations) != nullptr) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("learned:", evaluations, " is served by the active generation, and this one ",
+                     "has no table for it"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 double ExaminationMacs(const GateInput& input) {
   const HypersolverSpec& spec = input.candidate->spec();
   double rows = 0, steps = 0;
   for (const HostTensor& probe : input.probes) rows += static_cast<double>(probe.shape[0]);
+  if (spec.learned()) {
+    double macs = 0;
+    for (const int evaluations : spec.steps) {
+      const FixedPlan plan = {.method = spec.method, .steps = evaluations};
+      const int64_t own = PlanMacs(*input.model, input.candidate.get(), plan);
+      const size_t solves = 2 + ClassicalRivals(*input.model, own).size();
+      macs += static_cast<double>(own) * static_cast<double>(solves);
+    }
+    return rows * macs;
+  }
   for (const int claimed : spec.steps) steps += claimed;
   double step = 0;
   for (const Hypersolver* const rival :
@@ -99,19 +123,42 @@ absl::StatusOr<double> EngineGate::MeanError(const GateInput& input, const Fixed
   return sum / rows;
 }
 
+absl::Status EngineGate::MeasureRivals(const GateInput& input, Errors& known,
+                                       GateMeasurement& measurement) {
+  const FixedPlan plan = {.method = input.candidate->spec().method, .steps = measurement.steps};
+  const int64_t macs = PlanMacs(*input.model, input.candidate.get(), plan);
+  measurement.base_error = std::numeric_limits<double>::infinity();
+  for (const FixedPlan& rival : ClassicalRivals(*input.model, macs)) {
+    const std::string name = PrintPlan({.choice = rival});
+    if (!known.contains(name)) {
+      HS_ASSIGN_OR_RETURN(known[name], MeanError(input, rival, nullptr));
+    }
+    if (measurement.base_plan.empty() || known[name] < measurement.base_error) {
+      measurement.base_error = known[name];
+      measurement.base_plan = name;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<GateMeasurement>> EngineGate::Measure(const GateInput& input) {
+  HS_RETURN_IF_ERROR(CheckKeepsTables(input));
   const HypersolverSpec& spec = input.candidate->spec();
-  const double length = input.model->spec().span[1] - input.model->spec().span[0];
+  const std::array<double, 2>& span = input.model->spec().span;
   std::vector<GateMeasurement> measurements;
+  Errors known;
   for (const int steps : spec.steps) {
     FixedPlan plan = {.method = spec.method, .steps = steps};
     GateMeasurement measurement = {.steps = steps};
-    HS_ASSIGN_OR_RETURN(measurement.base_error, MeanError(input, plan, nullptr));
+    if (spec.learned()) {
+      HS_RETURN_IF_ERROR(MeasureRivals(input, known, measurement));
+    } else {
+      HS_ASSIGN_OR_RETURN(measurement.base_error, MeanError(input, plan, nullptr));
+    }
     plan.hypersolved = true;
     HS_ASSIGN_OR_RETURN(measurement.candidate_error, MeanError(input, plan, input.candidate));
     // The active generation is a rival only at a K that it serves in this direction.
-    if (input.active != nullptr &&
-        CheckApplies(*input.active, plan, spec.direction, length / steps).ok()) {
+    if (input.active != nullptr && CheckApplies(*input.active, plan, spec.direction, span).ok()) {
       HS_ASSIGN_OR_RETURN(measurement.active_error, MeanError(input, plan, input.active));
     }
     measurements.push_back(measurement);

@@ -30,14 +30,20 @@ class EngineGate {
   // `runtime` must outlive the gate. `cancelled` is asked before each evaluation of f.
   EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled);
 
-  // One measurement for each K that the candidate claims. kFailedPrecondition: the reference does
-  // not converge on a row of a probe. kCancelled: `cancelled` said yes.
+  // One measurement for each K that the candidate claims; of a learned solver, for each n that it
+  // has a table for, against the best classical plan of no greater MACs. kFailedPrecondition: the
+  // reference does not converge on a row of a probe, or the active learned solver serves an n that
+  // the candidate has no table for. kCancelled: `cancelled` said yes.
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
 
  private:
   absl::StatusOr<Solution> Solve(const BatchSpec& spec, const StepPlan& plan,
                                  const HostTensor& probe);
   absl::StatusOr<const Solution*> Reference(const GateInput& input, const HostTensor& probe);
+  // The errors of classical plans that were measured already, by their spelling.
+  using Errors = std::map<std::string, double>;
+  // Fills in the best classical plan of no greater MACs than learned:n, and its error.
+  absl::Status MeasureRivals(const GateInput& input, Errors& known, GateMeasurement& measurement);
   // Mean over the rows of all probes of |z - reference| / |reference|.
   absl::StatusOr<double> MeanError(const GateInput& input, const FixedPlan& plan,
                                    std::shared_ptr<const Hypersolver> correction);

@@ -15,14 +15,18 @@ Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double marg
   Verdict verdict = {.passed = true};
   std::vector<std::string> lines;
   for (const GateMeasurement& at : measurements) {
-    std::string line = absl::StrFormat("K = %d: error %.3g, classical method %.3g", at.steps,
-                                       at.candidate_error, at.base_error);
+    const bool learned = !at.base_plan.empty();
+    std::string line = absl::StrFormat("%s = %d: error %.3g, %s %.3g", learned ? "n" : "K",
+                                       at.steps, at.candidate_error,
+                                       learned ? at.base_plan : "classical method", at.base_error);
     if (at.active_error.has_value())
       absl::StrAppendFormat(&line, ", active %.3g", *at.active_error);
     std::string fault;
     if (!std::isfinite(at.candidate_error)) {
       fault = "not finite";
-    } else if (at.candidate_error >= at.base_error) {
+    } else if (learned && at.candidate_error > at.base_error + kGateReferenceTolerance) {
+      fault = absl::StrCat("does not beat ", at.base_plan, ", which costs no more");
+    } else if (!learned && at.candidate_error >= at.base_error) {
       fault = "does not beat the classical method";
     } else if (at.active_error.has_value() &&
                at.candidate_error > *at.active_error * (1.0 + margin) + kGateReferenceTolerance) {

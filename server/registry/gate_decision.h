@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,10 +33,12 @@ struct GateInput {
 // Mean relative errors of z(s1) at one K, over the rows of all probes. An error is infinite where a
 // row did not converge.
 struct GateMeasurement {
-  int steps = 0;  // K
+  int steps = 0;  // K; of a learned solver n
   double candidate_error = 0;
   std::optional<double> active_error;  // nullopt: no active generation serves this K
   double base_error = 0;               // of the classical method
+  // Learned solvers: the classical plan of base_error. Empty: the corrected method, at the same K.
+  std::string base_plan = {};
 };
 
 // Measures each K that the candidate claims. Called on the registry's thread.
@@ -44,8 +47,9 @@ using GateMeasure =
 
 // The candidate passes if at every K its error is finite, below that of the classical method, and
 // at most (1 + margin) times that of the active generation plus kGateReferenceTolerance. No
-// measurement at all is a refusal. The reason holds the numbers of every K. `margin` is a share:
-// 0.02 is 2 %.
+// measurement at all is a refusal. A learned solver must only equal the classical plan,
+// but for kGateReferenceTolerance. The reason
+// holds the numbers of every K. `margin` is a share: 0.02 is 2 %.
 Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
 
 // The result of a publish or a rollback.

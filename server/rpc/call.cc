@@ -114,6 +114,10 @@ double Sum(const auto& values) {
 
 }  // namespace
 
+std::string PeerOf(const grpc::CallbackServerContext& context) {
+  return ClientOf(context.peer(), "").peer;
+}
+
 absl::Status CheckRequestId(const std::string& id) {
   const bool printable =
       std::all_of(id.begin(), id.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
@@ -131,14 +135,13 @@ grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-           const std::string& asked_id, CallKind kind)
+           CallKind kind)
     : environment_(environment),
       context_(context),
       name_(name),
-      id_(asked_id.empty() || !CheckRequestId(asked_id).ok() ? MakeRequestId() : asked_id),
       arrival_(environment->clock->Now()),
       deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
-      id_problem_(CheckRequestId(asked_id)) {
+      id_(MakeRequestId()) {
   ++environment_->calls_in_flight;
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, 1);
 }
@@ -147,6 +150,11 @@ Call::~Call() {
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1);
   if (bound_) --environment_->solving_calls;
   --environment_->calls_in_flight;
+}
+
+void Call::TakeId(const std::string& asked) {
+  id_problem_ = CheckRequestId(asked);
+  if (id_problem_.ok() && !asked.empty()) id_ = asked;
 }
 
 Patience Call::patience() const {
@@ -168,6 +176,11 @@ absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
   HS_ASSIGN_OR_RETURN(const auto registry, Admit());
+  if (environment_->memory_full) {
+    return absl::ResourceExhaustedError("the process holds memory_max; try again");
+  }
+  HS_RETURN_IF_ERROR(
+      environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max));
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
   model_label_ = served->name;
   return served;
@@ -241,21 +254,12 @@ grpc::Status Call::End(const absl::Status& status) {
            .rows = rows_,
            .seconds = seconds},
           wire);
-  context_->AddTrailingMetadata(kRequestIdTrailer, id_);
+  context_->AddTrailingMetadata("hyperserve-request-id", id_);
   if (wire.error_code() == grpc::RESOURCE_EXHAUSTED) {
     const auto pushback = std::max(environment_->limits.retry_pushback, retry_after_);
     context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(pushback.count()));
   }
   return wire;
-}
-
-std::string RecordUnheard(Environment& environment, const std::string& name,
-                          const grpc::Status& status) {
-  const std::string id = MakeRequestId();
-  environment.metrics->Observe(Metric::kRequestDuration,
-                               {"other", name, "none", CodeName(status.error_code())}, 0);
-  LogCall(environment, {.name = name, .id = id, .model = "other", .plan = "none"}, status);
-  return id;
 }
 
 }  // namespace hyperserve

@@ -16,6 +16,7 @@
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
+#include "server/rpc/reply_ledger.h"
 
 namespace hyperserve {
 
@@ -44,6 +45,10 @@ class Environment {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
+  // True: the process holds as much memory as it may. New calls are shed.
+  std::atomic<bool> memory_full{false};
+  // Replies that are on their way.
+  ReplyLedger replies;
   // Calls that were bound to work and have not ended. A shutdown waits for them.
   std::atomic<int64_t> solving_calls{0};
   // True: new calls are answered UNAVAILABLE. Never becomes false again.

@@ -1,19 +1,23 @@
 #include "tests/testing/random_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
 #include "core/io/philox.h"
+#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
+#include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
 #include "core/model/layers/norms.h"
 #include "core/model/spec/spec.h"
+#include "core/ode/solver_table.h"
 #include "core/plan/method.h"
 #include "tests/testing/model_fixture.h"
 
@@ -53,6 +57,7 @@ std::string RandomWeights(const std::map<std::string, Shape>& tensors, uint64_t 
         EndsWith(name, "running_var") || (shape.size() == 1 && EndsWith(name, "weight"));
     for (double& value : tensor.values) {
       value = near_one ? 1.0 + 0.2 * std::tanh(value) : value / std::sqrt(fan_in);
+      if (EndsWith(name, ".depth")) value = 0.5 + 0.4 * std::tanh(value);
     }
     named.push_back(std::move(tensor));
   }
@@ -69,8 +74,13 @@ std::shared_ptr<const Model> RandomModel(const ModelSpec& spec, uint64_t seed) {
 std::shared_ptr<const Hypersolver> RandomHypersolver(HypersolverSpec spec, const Model& model,
                                                      uint64_t seed) {
   spec.base_digest = model.base_digest();
-  return Take(Hypersolver::FromBytes(PrintHypersolverSpec(spec),
-                                     RandomWeights(ExpectedTensors(spec.net, "net"), seed), model));
+  std::map<std::string, Shape> tensors = ExpectedTensors(spec.net, "net");
+  for (const TableSpec& table : spec.tables) {
+    tensors.merge(ExpectedCoefficients(table, model.state_shape()));
+    tensors.merge(ExpectedTensors(table.net, TablePrefix(table.evaluations) + ".net"));
+  }
+  return Take(
+      Hypersolver::FromBytes(PrintHypersolverSpec(spec), RandomWeights(tensors, seed), model));
 }
 
 ModelSpec FlowSpec() {
@@ -112,6 +122,80 @@ HypersolverSpec ImageCorrectionSpec() {
   spec.inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kStep};
   spec.net = {Conv(17, 6), {PreluLayer{.slopes = 1}}, Conv(6, 8)};
   return spec;
+}
+
+HypersolverSpec TablesSpec(const Model& model, Direction direction, Coefficients kind) {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kLearned};
+  spec.direction = direction;
+  spec.base_digest = model.base_digest();
+  spec.span = model.spec().span;
+  const int64_t channels = model.state_shape()[0];
+  const bool flow = model.spec().kind == ModelKind::kFlow;
+  const auto mix = [&](int64_t inputs) {
+    return LayerList{flow ? Linear(inputs * channels, channels)
+                          : Conv(inputs * channels, channels)};
+  };
+  spec.tables = {
+      {.evaluations = 1,
+       .coefficients = kind,
+       .inputs = {CorrectionInput::kState0, CorrectionInput::kState, CorrectionInput::kSlopes},
+       .net = mix(3)},
+      {.evaluations = 3, .coefficients = kind, .inputs = {}, .net = {}}};
+  return spec;
+}
+
+HypersolverSpec FlowTablesSpec(const Model& model, Coefficients kind) {
+  HypersolverSpec spec = TablesSpec(model, Direction::kNoiseToData, kind);
+  spec.tables.insert(spec.tables.begin(), {.evaluations = 0,
+                                           .coefficients = kind,
+                                           .inputs = {CorrectionInput::kState},
+                                           .net = {Linear(2, 7), {TanhLayer{}}, Linear(7, 2)}});
+  return spec;
+}
+
+GenerationBytes LearnedFrom(const std::vector<FixedPlan>& plans, Coefficients kind,
+                            const Model& model, Direction direction) {
+  HypersolverSpec spec = TablesSpec(model, direction, kind);
+  spec.tables.clear();
+  const int64_t channels = model.state_shape()[0];
+  std::map<std::string, HostTensor> tensors;  // F64: as exact as the plans
+  for (const FixedPlan& plan : plans) {
+    const auto table = ClassicalTable(plan, spec.span[0], spec.span[1]);
+    const TableSpec entry = {.evaluations = table.evaluations(), .coefficients = kind};
+    std::map<std::string, Shape> shapes = ExpectedCoefficients(entry, model.state_shape());
+    const std::string prefix = TablePrefix(table.evaluations());
+    const auto add = [&](const std::string& name, const std::vector<double>& values) {
+      HostTensor tensor = HostTensor::Zeros(Dtype::kF64, shapes.at(name));
+      std::copy(values.begin(), values.end(), tensor.as<double>().begin());
+      tensors[name] = std::move(tensor);
+    };
+    // Each number for every channel, or on the diagonal of a map.
+    const auto spread = [&](const std::vector<double>& numbers) {
+      std::vector<double> values;
+      const int64_t rows = kind == Coefficients::kScalar ? 1 : channels;
+      const int64_t columns = kind == Coefficients::kMap ? channels : 1;
+      for (const double number : numbers) {
+        for (int64_t i = 0; i < rows * columns; ++i) {
+          values.push_back(columns == 1 || i / columns == i % columns ? number : 0.0);
+        }
+      }
+      return values;
+    };
+    std::vector<double> slopes;
+    for (const auto& row : table.slopes) slopes.insert(slopes.end(), row.begin(), row.end());
+    add(prefix + ".state", spread(table.state));
+    add(prefix + ".slopes", spread(slopes));
+    add(prefix + ".offset",
+        std::vector<double>(static_cast<size_t>(channels * table.evaluations())));
+    add(prefix + ".depth", table.nodes);
+    spec.tables.push_back(entry);
+  }
+  std::sort(spec.tables.begin(), spec.tables.end(),
+            [](const TableSpec& a, const TableSpec& b) { return a.evaluations < b.evaluations; });
+  std::map<std::string, TensorView, std::less<>> views;
+  for (const auto& [name, tensor] : tensors) views[name] = tensor.view();
+  return {PrintHypersolverSpec(spec), SerializeSafetensors(views)};
 }
 
 }  // namespace hyperserve::fixture

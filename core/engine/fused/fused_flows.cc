@@ -28,6 +28,9 @@ absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.stepping != Stepping::kFixed) {
     return absl::UnimplementedError("it takes fixed steps only");
   }
+  if (RunsFromTable(spec.method.method)) {
+    return absl::UnimplementedError("it runs one-step methods only");
+  }
   if (!spec.save_at.empty()) return absl::UnimplementedError("it saves no states on the way");
   if (spec.log_density != LogDensity::kNone) {
     return absl::UnimplementedError("it has no log-density");

@@ -11,6 +11,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/step_control.h"
 
 namespace hyperserve {
@@ -89,7 +90,15 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
                                           ? "tolerances for a batch of fixed steps"
                                           : "a number of steps for a batch under error control");
   }
-  HS_RETURN_IF_ERROR(ValidateControl(segment.control));
+  if (spec.method.method == Method::kLearned) {
+    const int64_t evaluations = std::get<FixedSteps>(segment.control).steps;
+    if (spec.correction->table(evaluations) == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the learned solver has no table of ", evaluations, " evaluations"));
+    }
+  } else {
+    HS_RETURN_IF_ERROR(ValidateControl(segment.control));
+  }
   return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,8 @@
 #include "core/ode/solve_result.h"
 #include "core/ode/solver.h"
 #include "core/ode/space.h"
+#include "core/ode/table_solver.h"
+#include "core/plan/method.h"
 #include "core/plan/row_status.h"
 
 namespace hyperserve {
@@ -43,13 +46,23 @@ at::Tensor Masked(const at::Tensor& rows, const std::vector<bool>& keep) {
   return at::where(mask.to(rows.device()), rows, at::full({}, kNaN, rows.options()));
 }
 
+using Solver = std::variant<BatchSolver<TensorSpace>, TableSolver<TensorSpace>>;
+
+Solver MakeSolver(const BatchSpec& spec, const TensorSpace& space, at::Device device) {
+  const SolveOptions options = OptionsOf(spec);
+  if (!RunsFromTable(spec.method.method)) return BatchSolver<TensorSpace>(&space, options);
+  // The spec may go before the solver does; copies share their models.
+  const auto table = [spec, device](int64_t steps) { return TableFor(spec, steps, device); };
+  return TableSolver<TensorSpace>(&space, table, options.s1);
+}
+
 class ReadableRun final : public Run {
  public:
   ReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows)
       : spec_(spec),
         stream_(std::move(stream)),
         setup_(SetUpSolve(spec_, rows, stream_->device())),
-        solver_(&setup_.space, OptionsOf(spec_)) {}
+        solver_(MakeSolver(spec_, setup_.space, stream_->device())) {}
 
   int64_t room() const override {
     return stream_->device().is_cuda() ? setup_.bucket - rows_here()
@@ -73,11 +86,15 @@ class ReadableRun final : public Run {
       HS_RETURN_IF_ERROR(broken_);
       const TorchScope scope(*stream_);
       if (!waiting_.empty()) Start();
-      for (int64_t i = 0; i < evaluations_max && !solver_.done(); ++i) {
-        if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
-        solver_.Advance(1);
-      }
-      return solver_.done();
+      return std::visit(
+          [&](auto& solver) -> absl::StatusOr<bool> {
+            for (int64_t i = 0; i < evaluations_max && !solver.done(); ++i) {
+              if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
+              solver.Advance(1);
+            }
+            return solver.done();
+          },
+          solver_);
     });
     if (!done.ok()) Clear();
     return done;
@@ -87,7 +104,8 @@ class ReadableRun final : public Run {
     using Result = absl::StatusOr<std::vector<SolvedSegment>>;
     Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
       const TorchScope scope(*stream_);
-      for (auto& solved : solver_.TakeFinished()) results_.Take(Ended(solved));
+      auto ended = std::visit([](auto& solver) { return solver.TakeFinished(); }, solver_);
+      for (auto& solved : ended) results_.Take(Ended(solved));
       return results_.TakeWhole();
     });
     if (!finished.ok()) Clear();
@@ -105,7 +123,7 @@ class ReadableRun final : public Run {
     if (!range) return;
     broken_.Update(CatchExceptions("dropping rows", [&] {
       const TorchScope scope(*stream_);
-      solver_.Drop(range->first, range->rows);
+      std::visit([&](auto& solver) { solver.Drop(range->first, range->rows); }, solver_);
       return absl::OkStatus();
     }));
   }
@@ -138,13 +156,13 @@ class ReadableRun final : public Run {
       cohorts.push_back({.rows = rows, .control = waiting_[i].control});
       next_row_ += rows;
     }
-    solver_.Admit(setup_.space.Start(z0), cohorts);
+    std::visit([&](auto& solver) { solver.Admit(setup_.space.Start(z0), cohorts); }, solver_);
     waiting_.clear();
     waiting_tickets_.clear();
   }
 
   void Clear() {
-    solver_ = BatchSolver<TensorSpace>(&setup_.space, OptionsOf(spec_));
+    solver_ = MakeSolver(spec_, setup_.space, stream_->device());
     results_ = SegmentResults();
     waiting_.clear();
     waiting_tickets_.clear();
@@ -197,11 +215,14 @@ class ReadableRun final : public Run {
     const int64_t correction_macs = spec_.correction == nullptr ? 0 : spec_.correction->macs();
     const int64_t passes =
         spec_.log_density == LogDensity::kNone ? 1 : 1 + spec_.model->state_elements();
+    const bool learned = spec_.method.method == Method::kLearned;
     for (const RowCounts& row : counts) {
+      // A row of a learned solver has as many evaluations as its table.
+      const int64_t corrections = learned ? spec_.correction->table(row.nfe)->macs
+                                          : row.correction_evaluations * correction_macs;
       result.nfe.push_back(static_cast<int32_t>(row.nfe));
       result.correction_evaluations.push_back(static_cast<int32_t>(row.correction_evaluations));
-      result.macs.push_back(
-          maps + passes * (row.nfe * field_macs + row.correction_evaluations * correction_macs));
+      result.macs.push_back(maps + passes * (row.nfe * field_macs + corrections));
     }
   }
 
@@ -215,7 +236,7 @@ class ReadableRun final : public Run {
   Ticket next_ticket_ = 0;
   int64_t next_row_ = 0;  // the solver's number of the next row
   absl::Status broken_;   // of a Drop that failed: the next Advance tells it
-  BatchSolver<TensorSpace> solver_;
+  Solver solver_;
   SegmentResults results_;
 };
 

@@ -6,8 +6,12 @@
 
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/model/net/table.h"
 #include "core/model/spec/spec.h"
+#include "core/ode/solver_table.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -46,6 +50,17 @@ at::Tensor PaddedMap::Apply(const at::Tensor& rows) const {
   return KeepRows({net.Apply(PadRows({rows, {}}, padding.Rows(count)).value, {}), {}}, count).value;
 }
 
+SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at::Device device) {
+  if (spec.correction == nullptr) {
+    const std::array<double, 2> span = spec.span.value_or(spec.model->spec().span);
+    const FixedPlan plan = {.method = spec.method, .steps = static_cast<int>(steps)};
+    return BindTable(ClassicalTable(plan, span[0], span[1]));
+  }
+  const Hypersolver::TableFacts& table = *spec.correction->table(steps);
+  return BindTable(*table.spec, spec.model->state_shape(),
+                   spec.correction->weights().Tensors(device, SolveDtype(spec)), table.nodes);
+}
+
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
   const ModelSpec& model = spec.model->spec();
   const at::ScalarType dtype = SolveDtype(spec);
@@ -54,14 +69,29 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
   TensorSpace::Options space{.field = weights.Get("field", device, dtype),
                              .log_density = spec.log_density};
   std::vector<std::pair<const LayerList*, Shape>> nets = {{&model.field, state}};
+  const LayerList map = {MapLayer(state)};
   if (spec.direction != Direction::kForward && spec.direction != model.direction) {
     space.reflected_clock_sum = model.span[0] + model.span[1];
   }
   if (spec.correction != nullptr) {
     const HypersolverSpec& correction = spec.correction->spec();
-    space.correction = spec.correction->weights().Get("net", device, dtype);
-    space.correction_inputs = correction.inputs;
-    nets.emplace_back(&correction.net, CorrectionInputShape(correction, state).value());
+    const NetWeights& of = spec.correction->weights();
+    if (correction.learned()) {
+      for (const TableSpec& table : correction.tables) {
+        if (table.coefficients == Coefficients::kMap) nets.emplace_back(&map, state);
+        if (table.net.empty()) continue;
+        space.readouts.emplace(
+            table.evaluations,
+            TensorSpace::ReadoutNet{
+                .net = of.Get(TablePrefix(table.evaluations) + ".net", device, dtype),
+                .inputs = table.inputs});
+        nets.emplace_back(&table.net, CorrectionInputShape(table, state).value());
+      }
+    } else {
+      space.correction = of.Get("net", device, dtype);
+      space.correction_inputs = correction.inputs;
+      nets.emplace_back(&correction.net, CorrectionInputShape(correction, state).value());
+    }
   }
   space.padding = PaddingOf(nets, rows, device);
   const int64_t bucket = space.padding.Rows(rows);

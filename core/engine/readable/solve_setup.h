@@ -7,6 +7,8 @@
 #include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/model/net/net.h"
+#include "core/model/net/table.h"
+#include "core/ode/solver_table.h"
 
 namespace hyperserve {
 
@@ -27,6 +29,11 @@ struct SolveSetup {
 // For a run that starts with `rows` rows. Copies the weights to the device at their first use
 // there. Throws as LibTorch does. Precondition: CheckSpec(spec).ok().
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device);
+
+// The table of rows that ask for this number of steps (ab2) or evaluations (learned). Throws as
+// LibTorch does. Precondition: the spec's method runs from a table, and CheckSegment accepted the
+// number.
+SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at::Device device);
 
 // True where the solve ends at data. kForward stands for the field's own direction.
 bool RunsToData(const BatchSpec& spec);

@@ -188,6 +188,60 @@ void TensorSpace::AfterStep(State& z) const {
   }
 }
 
+// c times the value and its tangents.
+Dual TensorSpace::Multiplied(const Coefficient& c, const State& z) const {
+  if (c.map) return Evaluate(*c.map, {z.z, z.tangents}, {});
+  at::Tensor factor = c.value;
+  if (factor.dim() == 1) {
+    std::vector<int64_t> shape(static_cast<size_t>(z.z.dim() - 1), 1);
+    shape[0] = factor.size(0);
+    factor = factor.view(shape);
+  }
+  return {z.z * factor, z.tangents.defined() ? z.tangents * factor : at::Tensor()};
+}
+
+State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
+  const Dual scaled = Multiplied(c, z);
+  return {.z = scaled.value, .tangents = scaled.tangents, .log_density = z.log_density};
+}
+
+State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& k) const {
+  const Dual scaled = Multiplied(c, k);
+  State sum{.z = z.z + scaled.value, .tangents = {}, .log_density = z.log_density};
+  if (z.tangents.defined()) sum.tangents = z.tangents + scaled.tangents;
+  if (z.log_density.defined() && c.value.defined() && c.value.dim() == 0) {
+    sum.log_density = z.log_density + k.log_density * c.value;
+  }
+  return sum;
+}
+
+State TensorSpace::Shifted(const State& z, const Coefficient& c) const {
+  std::vector<int64_t> shape(static_cast<size_t>(z.z.dim() - 1), 1);
+  shape[0] = c.value.size(0);
+  return {.z = z.z + c.value.view(shape), .tangents = z.tangents, .log_density = z.log_density};
+}
+
+State TensorSpace::Readout(int evaluations, const State& x_0, const State& x_n,
+                           std::span<const State> slopes) const {
+  const ReadoutNet& readout = options_.readouts.at(evaluations);
+  std::vector<at::Tensor> values, tangents;
+  const auto add = [&](const State& input) {
+    values.push_back(input.z);
+    if (x_n.tangents.defined()) tangents.push_back(input.tangents);
+  };
+  for (const CorrectionInput input : readout.inputs) {
+    if (input == CorrectionInput::kState) add(x_n);
+    if (input == CorrectionInput::kState0) add(x_0);
+    if (input == CorrectionInput::kSlopes) std::for_each(slopes.begin(), slopes.end(), add);
+  }
+  const Dual g =
+      Evaluate(readout.net,
+               {at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)}, {});
+  State end{.z = x_n.z + g.value, .tangents = {}, .log_density = x_n.log_density};
+  if (x_n.tangents.defined()) end.tangents = x_n.tangents + g.tangents;
+  return end;
+}
+
 State TensorSpace::Correction(const PerRow& eps, const PerRow& s, const State& z,
                               std::span<const State> slopes, const State& z_first) const {
   std::vector<at::Tensor> values, tangents;
@@ -222,6 +276,8 @@ State TensorSpace::Correction(const PerRow& eps, const PerRow& s, const State& z
         break;
       case CorrectionInput::kDepth:
         add_constant(s);
+        break;
+      case CorrectionInput::kSlopes:  // of readouts only
         break;
     }
   }

@@ -13,6 +13,7 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -21,13 +22,21 @@
 #include "core/engine/readable/row_padding.h"
 #include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
+#include "core/model/net/table.h"
 #include "core/model/spec/spec.h"
+#include "core/ode/solver_table.h"
 #include "core/ode/space.h"
 
 namespace hyperserve {
 
 class TensorSpace {
  public:
+  // g at the end of a table.
+  struct ReadoutNet {
+    Net net;
+    std::vector<CorrectionInput> inputs;
+  };
+
   struct Options {
     Net field;
     // If set: solve -f(clock_sum - s, z) instead of f(s, z), with clock_sum = s0 + s1 of the
@@ -36,6 +45,7 @@ class TensorSpace {
     std::optional<Net> correction = std::nullopt;
     std::vector<CorrectionInput> correction_inputs = {};
     LogDensity log_density = LogDensity::kNone;
+    std::map<int, ReadoutNet> readouts = {};  // by number of evaluations
     RowPadding padding = {};
   };
 
@@ -74,12 +84,23 @@ class TensorSpace {
   State Correction(const PerRow& eps, const PerRow& s, const State& z,
                    std::span<const State> slopes, const State& z_first) const;
 
+  // TableSpace; see core/ode/solver_table.h. Coefficients that are not numbers are for spaces whose
+  // log-density does not change between the steps (kNone, kStepMap).
+  using Coefficient = TableCoefficient;
+  State Scaled(const Coefficient& c, const State& z) const;
+  State AddScaled(const State& z, const Coefficient& c, const State& k) const;
+  State Shifted(const State& z, const Coefficient& c) const;
+  bool HasReadout(int evaluations) const { return options_.readouts.contains(evaluations); }
+  State Readout(int evaluations, const State& x_0, const State& x_n,
+                std::span<const State> slopes) const;
+
  private:
+  Dual Multiplied(const Coefficient& c, const State& z) const;
   Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth) const;
   Options options_;
   bool uses_first_state_;
 };
 
-static_assert(CorrectedSpace<TensorSpace>);
+static_assert(CorrectedSpace<TensorSpace> && TableSpace<TensorSpace>);
 
 }  // namespace hyperserve

@@ -3,15 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/model/net/model.h"
 #include "core/plan/method.h"
+#include "core/plan/plan.h"
 
 namespace hyperserve {
 
 // Evaluations of f in one step of fixed size. Stages that only an error estimate needs do not
-// count.
+// count. Both functions of a step want a one-step method.
 int StepEvaluations(const MethodChoice& method);
+
+// Evaluations of f of a whole fixed plan, and its MACs: of f, g and maps. `correction` is null for
+// classical plans; it has the table of a learned plan.
+int PlanEvaluations(const FixedPlan& plan);
+int64_t PlanMacs(const Model& model, const Hypersolver* correction, const FixedPlan& plan);
+
+// The classical fixed plans that a plan of these MACs competes with: of each method the largest K
+// whose MACs are no greater; euler:1 where none fits. Precondition: macs >= 0.
+std::vector<FixedPlan> ClassicalRivals(const Model& model, int64_t macs);
 
 // MACs of one step: f at each stage, and g once where `correction` is not null.
 int64_t StepMacs(const Model& model, const Hypersolver* correction, const MethodChoice& method);

@@ -1,9 +1,11 @@
 #include "core/model/net/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/tensor.h"
@@ -28,8 +30,12 @@ bool IsIgnored(std::string_view name) {
   return name.size() >= kCounter.size() && name.substr(name.size() - kCounter.size()) == kCounter;
 }
 
-absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& nets) {
-  std::map<std::string, Shape, std::less<>> expected;
+using Shapes = std::map<std::string, Shape, std::less<>>;
+
+// `coefficients`: tensors beside those of the nets, by name.
+absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& nets,
+                                      const Shapes& coefficients) {
+  Shapes expected = coefficients;
   for (const auto& [prefix, layers] : nets) expected.merge(ExpectedTensors(layers, prefix));
   TensorMap tensors;
   for (const auto& [name, view] : file.tensors()) {
@@ -53,14 +59,27 @@ absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& n
     }
     tensors[name] = std::move(tensor);
   }
+  for (const auto& [name, shape] : coefficients) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' ", ShapeText(shape), " is missing"));
+    }
+    if (found->second.sizes() != at::IntArrayRef(shape)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor '", name, "': shape wanted ", ShapeText(shape), ", found ",
+          ShapeText(Shape(found->second.sizes().begin(), found->second.sizes().end()))));
+    }
+  }
   return tensors;
 }
 
-absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(const std::string& bytes, Nets nets) {
+absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(const std::string& bytes, Nets nets,
+                                                              const Shapes& coefficients = {}) {
   using Result = absl::StatusOr<std::unique_ptr<const NetWeights>>;
   Result weights = CatchExceptions("reading weights", [&]() -> Result {
     HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
-    HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(file, nets));
+    HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(file, nets, coefficients));
     return NetWeights::Make(std::move(nets), std::move(tensors));
   });
   if (!weights.ok()) return Annotate(weights.status(), kWeightsFile);
@@ -133,8 +152,40 @@ const NetWeights& Model::weights() const { return *contents_->weights; }
 struct Hypersolver::Contents {
   HypersolverSpec spec;
   int64_t macs = 0;
+  std::map<int64_t, TableFacts> tables;
   std::unique_ptr<const NetWeights> weights;
 };
+
+namespace {
+
+// The nodes s_i of a table: ascending is not asked for, within the span is.
+absl::StatusOr<std::vector<double>> ReadNodes(const HypersolverSpec& spec, const TableSpec& table,
+                                              const NetWeights& weights) {
+  if (table.evaluations == 0) return std::vector<double>();
+  const std::string name = TablePrefix(table.evaluations) + ".depth";
+  const at::Tensor depth = weights.Tensors(at::kCPU, at::kDouble).at(name);
+  std::vector<double> nodes(depth.data_ptr<double>(), depth.data_ptr<double>() + depth.numel());
+  for (const double node : nodes) {
+    if (node >= spec.span[0] && node <= spec.span[1]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' holds ", node,
+                                                   ", outside the span [", spec.span[0], ", ",
+                                                   spec.span[1], "]"));
+  }
+  return nodes;
+}
+
+absl::StatusOr<int64_t> TableMacs(const TableSpec& table, const Shape& state_shape) {
+  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(table, state_shape));
+  HS_ASSIGN_OR_RETURN(int64_t macs, CountMacs(table.net, input));
+  if (table.coefficients == Coefficients::kMap) {
+    const int64_t n = table.evaluations, maps = n + n * (n + 1) / 2;
+    HS_ASSIGN_OR_RETURN(const int64_t one, CountMacs({MapLayer(state_shape)}, state_shape));
+    macs += maps * one;
+  }
+  return macs;
+}
+
+}  // namespace
 
 Hypersolver::Hypersolver(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
 Hypersolver::~Hypersolver() = default;
@@ -148,6 +199,25 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::Load(const std::
   absl::StatusOr<std::shared_ptr<const Hypersolver>> correction = FromBytes(json, weights, model);
   if (!correction.ok()) return Annotate(correction.status(), folder);
   return correction;
+}
+
+absl::Status Hypersolver::FillTables(const std::string& weights, const Shape& state_shape,
+                                     Contents& contents) {
+  Nets nets;
+  Shapes coefficients;
+  for (const TableSpec& table : contents.spec.tables) {
+    if (!table.net.empty()) nets[TablePrefix(table.evaluations) + ".net"] = table.net;
+    coefficients.merge(ExpectedCoefficients(table, state_shape));
+  }
+  HS_ASSIGN_OR_RETURN(contents.weights, ReadWeights(weights, std::move(nets), coefficients));
+  for (const TableSpec& table : contents.spec.tables) {
+    TableFacts& facts = contents.tables[table.evaluations];
+    facts.spec = &table;
+    HS_ASSIGN_OR_RETURN(facts.macs, TableMacs(table, state_shape));
+    HS_ASSIGN_OR_RETURN(facts.nodes, ReadNodes(contents.spec, table, *contents.weights));
+    contents.macs = std::max(contents.macs, facts.macs);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
@@ -166,19 +236,46 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
         absl::StrCat(kHypersolverJson, ": direction: a classifier is solved forward only"));
   }
   auto contents = std::make_unique<Contents>();
-  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(*spec, model.state_shape()));
-  HS_ASSIGN_OR_RETURN(contents->macs, CountMacs(spec->net, input));
-  HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(weights, {{"net", spec->net}}));
   contents->spec = *std::move(spec);
+  const Shape& state = model.state_shape();
+  if (contents->spec.learned()) {
+    HS_RETURN_IF_ERROR(FillTables(weights, state, *contents));
+  } else {
+    HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(contents->spec, state));
+    HS_ASSIGN_OR_RETURN(contents->macs, CountMacs(contents->spec.net, input));
+    HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(weights, {{"net", contents->spec.net}}));
+  }
   return std::shared_ptr<const Hypersolver>(new Hypersolver(std::move(contents)));
 }
 
 const HypersolverSpec& Hypersolver::spec() const { return contents_->spec; }
 int64_t Hypersolver::macs() const { return contents_->macs; }
 const NetWeights& Hypersolver::weights() const { return *contents_->weights; }
+const Hypersolver::TableFacts* Hypersolver::table(int64_t evaluations) const {
+  const auto found = contents_->tables.find(evaluations);
+  return found == contents_->tables.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+absl::Status CheckTable(const Hypersolver& solver, const FixedPlan& plan,
+                        const std::array<double, 2>& span) {
+  const HypersolverSpec& spec = solver.spec();
+  if (span != spec.span) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the learned solver was fitted on the span [", spec.span[0], ", ",
+                     spec.span[1], "], the solve runs on [", span[0], ", ", span[1], "]"));
+  }
+  if (solver.table(plan.steps) != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the learned solver has no table of ",
+                                                    plan.steps, " evaluations; it has ",
+                                                    absl::StrJoin(spec.steps, ", ")));
+}
+
+}  // namespace
 
 absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
-                          double eps) {
+                          const std::array<double, 2>& span) {
   const HypersolverSpec& spec = correction.spec();
   if (!(plan.method == spec.method)) {
     return absl::FailedPreconditionError(absl::StrCat("the correction is for ",
@@ -190,6 +287,8 @@ absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, 
         absl::StrCat("the correction was trained ", std::string(DirectionName(spec.direction)),
                      ", the solve runs ", std::string(DirectionName(direction))));
   }
+  if (spec.learned()) return CheckTable(correction, plan, span);
+  const double eps = (span[1] - span[0]) / plan.steps;
   // A range in decimals must contain the step sizes that it stands for: 1/3 in "0.3333".
   const double slack = 1e-3 * eps;
   if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {

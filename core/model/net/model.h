@@ -3,9 +3,12 @@
 // (core/model/net/net.h), so the server can hold models without LibTorch's headers.
 #pragma once
 
+#include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/io/safetensors.h"
@@ -59,19 +62,32 @@ class Hypersolver {
       const std::string& hypersolver_json, const std::string& weights, const Model& model);
   ~Hypersolver();
   const HypersolverSpec& spec() const;
-  int64_t macs() const;  // multiply-accumulates of one evaluation of g on one row
+  // Multiply-accumulates of one evaluation of g on one row; of a learned solver, those of its
+  // dearest table.
+  int64_t macs() const;
+  // Learned solvers: what one solve by this table costs beside f, and its nodes s_i, on the
+  // solver's clock. Null where there is no table of that many evaluations.
+  struct TableFacts {
+    const TableSpec* spec = nullptr;
+    int64_t macs = 0;  // of the maps and g, on one row
+    std::vector<double> nodes;
+  };
+  const TableFacts* table(int64_t evaluations) const;
   const NetWeights& weights() const;
 
  private:
   struct Contents;
+  static absl::Status FillTables(const std::string& weights, const Shape& state_shape,
+                                 Contents& contents);
   explicit Hypersolver(std::unique_ptr<Contents> contents);
   std::unique_ptr<Contents> contents_;
 };
 
-// Checks whether a correction may be used. kFailedPrecondition where method (with alpha) or
-// direction differ, or where eps lies outside the correction's range by more than 0.1 % of itself.
-// The server calls it before a solve and before the gate; engines never do. Pure.
+// Checks whether a correction may be used on a span. kFailedPrecondition where method (with alpha)
+// or direction differ, or where eps lies outside the correction's range by more than 0.1 % of
+// itself; of a learned solver, where the span differs or where it has no table of that many
+// evaluations. The server calls it before a solve and before the gate; engines never do. Pure.
 absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
-                          double eps);
+                          const std::array<double, 2>& span);
 
 }  // namespace hyperserve

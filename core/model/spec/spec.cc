@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/model/layers/dense.h"
 
 namespace hyperserve {
 
@@ -35,6 +36,20 @@ std::string_view CorrectionInputName(CorrectionInput input) {
       return "step";
     case CorrectionInput::kDepth:
       return "depth";
+    case CorrectionInput::kSlopes:
+      return "slopes";
+  }
+  return "";
+}
+
+std::string_view CoefficientsName(Coefficients kind) {
+  switch (kind) {
+    case Coefficients::kScalar:
+      return "scalar";
+    case Coefficients::kChannel:
+      return "channel";
+    case Coefficients::kMap:
+      return "map";
   }
   return "";
 }
@@ -44,14 +59,49 @@ absl::StatusOr<Shape> StateShape(const ModelSpec& spec) {
 }
 
 absl::StatusOr<Shape> CorrectionInputShape(const HypersolverSpec& spec, const Shape& state_shape) {
+  return CorrectionInputShape(spec.inputs, 0, state_shape);
+}
+
+absl::StatusOr<Shape> CorrectionInputShape(const TableSpec& table, const Shape& state_shape) {
+  return CorrectionInputShape(table.inputs, table.evaluations, state_shape);
+}
+
+absl::StatusOr<Shape> CorrectionInputShape(const std::vector<CorrectionInput>& inputs, int slopes,
+                                           const Shape& state_shape) {
   if (state_shape.empty()) return absl::InvalidArgumentError("a state has at least one dimension");
   Shape shape = state_shape;
   shape[0] = 0;
-  for (const CorrectionInput input : spec.inputs) {
+  for (const CorrectionInput input : inputs) {
     const bool constant = input == CorrectionInput::kStep || input == CorrectionInput::kDepth;
-    shape[0] += constant ? 1 : state_shape[0];
+    const int64_t states = input == CorrectionInput::kSlopes ? slopes : 1;
+    shape[0] += constant ? 1 : states * state_shape[0];
   }
   return shape;
+}
+
+std::string TablePrefix(int evaluations) { return absl::StrCat("table.", evaluations); }
+
+std::map<std::string, Shape> ExpectedCoefficients(const TableSpec& table,
+                                                  const Shape& state_shape) {
+  const int64_t n = table.evaluations, channels = state_shape[0];
+  if (n == 0) return {};
+  const auto list = [&](int64_t length) {
+    Shape shape = {length};
+    const int dims = static_cast<int>(table.coefficients);  // of one coefficient
+    for (int i = 0; i < dims; ++i) shape.push_back(channels);
+    return shape;
+  };
+  const std::string prefix = TablePrefix(table.evaluations);
+  return {{prefix + ".state", list(n)},
+          {prefix + ".slopes", list(n * (n + 1) / 2)},
+          {prefix + ".offset", {n, channels}},
+          {prefix + ".depth", {n}}};
+}
+
+Layer MapLayer(const Shape& state_shape) {
+  const int64_t channels = state_shape[0];
+  if (state_shape.size() == 1) return {LinearLayer{.in = channels, .out = channels, .bias = false}};
+  return {Conv2dLayer{.in = channels, .out = channels, .kernel = 1, .bias = false}};
 }
 
 }  // namespace hyperserve

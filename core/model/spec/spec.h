@@ -45,19 +45,40 @@ struct ModelSpec {
   std::vector<std::string> labels;  // classifiers: one for each output, or none
 };
 
-enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth };
-// "state", "slope_1", "slope_2", "state_0", "step", "depth".
+enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
+// "state", "slope_1", "slope_2", "state_0", "step", "depth", "slopes". The last one is all slopes
+// of a table, and is an input of readouts only.
 std::string_view CorrectionInputName(CorrectionInput input);
+
+// What a coefficient of a table multiplies with: one number, one for each channel, or a square
+// matrix over the channels (features of a flow).
+enum class Coefficients { kScalar, kChannel, kMap };
+std::string_view CoefficientsName(Coefficients kind);  // "scalar", "channel", "map"
+
+// The table of a learned solver for n evaluations of f (core/ode/solver_table.h), and its readout
+// g.
+struct TableSpec {
+  int evaluations = 0;  // n; 0: g alone
+  Coefficients coefficients = Coefficients::kScalar;
+  std::vector<CorrectionInput> inputs;  // of g: kState is x_n, kState0 is x_0, kSlopes all n slopes
+  LayerList net;                        // g; empty: none
+};
 
 struct HypersolverSpec {
   MethodChoice method;
   Direction direction = Direction::kForward;
   std::array<double, 2> eps = {0.0, 1.0};  // the step sizes of its training: [least, largest]
-  std::vector<int> steps;                  // the K that it claims to win at; the gate tests these
-  std::vector<CorrectionInput> inputs;     // of g, concatenated in this order
-  LayerList net;                           // g
-  std::string base_digest;                 // of the model it was trained for; see repository.h
+  // The K that it claims to win at; the gate tests these. Of a learned solver: the n of its tables.
+  std::vector<int> steps;
+  std::vector<CorrectionInput> inputs;  // of g, concatenated in this order
+  LayerList net;                        // g
+  std::string base_digest;              // of the model it was trained for; see repository.h
   std::map<std::string, std::string> provenance;  // how it was made; for people
+  // Method learned only. Such a spec has no eps, inputs and net.
+  std::array<double, 2> span = {0.0, 0.0};  // [s0, s1] that the tables hold for
+  std::vector<TableSpec> tables;            // by n, ascending
+
+  bool learned() const { return method.method == Method::kLearned; }
 };
 
 // Parse protobuf JSON of hyperserve.v1.ModelSpec and HypersolverSpec. kInvalidArgument names the
@@ -75,5 +96,18 @@ std::string PrintHypersolverSpec(const HypersolverSpec& spec);
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec);
 // The shape of the concatenated inputs of g. kInvalidArgument for a state without dimensions.
 absl::StatusOr<Shape> CorrectionInputShape(const HypersolverSpec& spec, const Shape& state_shape);
+absl::StatusOr<Shape> CorrectionInputShape(const TableSpec& table, const Shape& state_shape);
+// The same for any list of inputs, with this many slopes in kSlopes.
+absl::StatusOr<Shape> CorrectionInputShape(const std::vector<CorrectionInput>& inputs, int slopes,
+                                           const Shape& state_shape);
+
+// The prefix of the tensors of a table ("table.4"), and the coefficients among them:
+// "table.4.state" [n, ...], ".slopes" [n (n + 1) / 2, ...] (rows i, columns j <= i), ".offset" [n,
+// channels] and
+// ".depth" [n]. The dots stand for the shape of one coefficient. None where n = 0.
+std::string TablePrefix(int evaluations);
+std::map<std::string, Shape> ExpectedCoefficients(const TableSpec& table, const Shape& state_shape);
+// A coefficient that is a map, as a layer: for its cost, and for the padding of rows.
+Layer MapLayer(const Shape& state_shape);
 
 }  // namespace hyperserve

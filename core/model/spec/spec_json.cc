@@ -1,9 +1,6 @@
-// model.json and hypersolver.json: protobuf JSON to checked plain data, and back.
-#include <algorithm>
+// model.json: protobuf JSON to checked plain data, and back.
 #include <cmath>
-#include <set>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
@@ -12,50 +9,11 @@
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
-#include "core/plan/method.h"
-#include "core/plan/plan.h"
+#include "core/model/spec/spec_reading.h"
 #include "hyperserve/v1/model.pb.h"
 
 namespace hyperserve {
 namespace {
-
-template <class... Parts>
-absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
-
-template <class Message>
-absl::StatusOr<Message> ParseJson(std::string_view json) {
-  HS_RETURN_IF_ERROR(
-      CheckRange("bytes of the file", static_cast<int64_t>(json.size()), 1, kModelJsonBytesMax));
-  return ParseFileJson<Message>(json);
-}
-
-// Two finite numbers. The caller checks their order.
-absl::StatusOr<std::array<double, 2>> ReadPair(
-    const google::protobuf::RepeatedField<double>& values, const std::string& path) {
-  if (values.size() != 2 || !std::isfinite(values[0]) || !std::isfinite(values[1])) {
-    return Invalid(path, ": wants two finite numbers, found ", values.size(), " values");
-  }
-  return std::array<double, 2>{values[0], values[1]};
-}
-
-absl::StatusOr<Direction> ReadDirection(const std::string& name) {
-  for (const Direction direction :
-       {Direction::kForward, Direction::kDataToNoise, Direction::kNoiseToData}) {
-    if (DirectionName(direction) == name) return direction;
-  }
-  return Invalid("direction: '", name, "' is none of forward, data_to_noise, noise_to_data");
-}
-
-absl::StatusOr<CorrectionInput> ReadCorrectionInput(const std::string& name) {
-  for (const CorrectionInput input :
-       {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kSlope2,
-        CorrectionInput::kState0, CorrectionInput::kStep, CorrectionInput::kDepth}) {
-    if (CorrectionInputName(input) == name) return input;
-  }
-  return Invalid("inputs: '", name, "' is none of state, slope_1, slope_2, state_0, step, depth");
-}
 
 absl::StatusOr<std::vector<double>> ReadPerChannel(
     const google::protobuf::RepeatedField<double>& values, int64_t channels,
@@ -103,14 +61,6 @@ absl::Status CheckNoDepth(const LayerList& layers, const std::string& path) {
   return absl::OkStatus();
 }
 
-// OutputShape with the list's name before the layer's index: "field[2]: ...".
-absl::StatusOr<Shape> ListShape(const LayerList& layers, const Shape& input,
-                                const std::string& path) {
-  absl::StatusOr<Shape> shape = OutputShape(layers, input);
-  if (shape.ok()) return shape;
-  return absl::Status(shape.status().code(), absl::StrCat(path, shape.status().message()));
-}
-
 absl::Status CheckModelShapes(const ModelSpec& spec) {
   HS_RETURN_IF_ERROR(CheckNoDepth(spec.stem, "stem"));
   HS_RETURN_IF_ERROR(CheckNoDepth(spec.head, "head"));
@@ -148,64 +98,6 @@ absl::Status CheckKind(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTexts(const std::vector<std::string>& texts, const std::string& path) {
-  for (const std::string& text : texts) {
-    HS_RETURN_IF_ERROR(CheckRange(path + ": bytes of one text", static_cast<int64_t>(text.size()),
-                                  0, spec_limits::kTextBytes));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadInputs(const v1::HypersolverSpec& proto, HypersolverSpec& spec) {
-  std::set<CorrectionInput> seen;
-  for (const std::string& name : proto.inputs()) {
-    HS_ASSIGN_OR_RETURN(const CorrectionInput input, ReadCorrectionInput(name));
-    if (!seen.insert(input).second) return Invalid("inputs: '", name, "' stands there twice");
-    spec.inputs.push_back(input);
-  }
-  if (spec.inputs.empty()) return Invalid("inputs: at least one is needed");
-  // A method has as many stages as its order, at least.
-  if (seen.count(CorrectionInput::kSlope2) > 0 && NameOf(spec.method.method).order < 2) {
-    return Invalid("inputs: slope_2 wants a method of two stages or more, ",
-                   PrintMethod(spec.method), " has one");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadClaims(const v1::HypersolverSpec& proto, HypersolverSpec& spec) {
-  HS_ASSIGN_OR_RETURN(spec.eps, ReadPair(proto.eps(), "eps"));
-  if (spec.eps[0] < 0 || spec.eps[1] < spec.eps[0] || spec.eps[1] <= 0) {
-    return Invalid("eps: [", spec.eps[0], ", ", spec.eps[1], "] is no range of step sizes above 0");
-  }
-  if (spec.eps[1] > spec_limits::kStepSize) {
-    return Invalid("eps: ", spec.eps[1], " is no step size: at most ", spec_limits::kStepSize);
-  }
-  HS_RETURN_IF_ERROR(
-      CheckRange("steps: number of entries", proto.steps_size(), 0, spec_limits::kListLength));
-  for (const int steps : proto.steps()) {
-    HS_RETURN_IF_ERROR(CheckRange("steps", steps, 1, spec_limits::kSteps));
-    spec.steps.push_back(steps);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckDigest(const std::string& digest) {
-  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (digest.size() == 64 && std::all_of(digest.begin(), digest.end(), is_hex)) {
-    return absl::OkStatus();
-  }
-  return Invalid("base_digest: wants 64 lower-case hexadecimal digits, found ", digest.size(),
-                 " characters");
-}
-
-absl::Status CheckNetShapes(const HypersolverSpec& spec, const Shape& state_shape) {
-  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(spec, state_shape));
-  HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.net, input, "net"));
-  if (output == state_shape) return absl::OkStatus();
-  return Invalid("net: maps its inputs ", ShapeText(input), " to ", ShapeText(output),
-                 "; it must give the state's shape ", ShapeText(state_shape));
-}
-
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
@@ -241,30 +133,6 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   return spec;
 }
 
-absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
-                                                     const Shape& state_shape) {
-  HS_ASSIGN_OR_RETURN(const v1::HypersolverSpec proto, ParseJson<v1::HypersolverSpec>(json));
-  HypersolverSpec spec;
-  absl::StatusOr<MethodChoice> method = ParseMethod(proto.method());
-  if (!method.ok()) return Annotate(method.status(), "method");
-  spec.method = *method;
-  HS_ASSIGN_OR_RETURN(spec.direction, ReadDirection(proto.direction()));
-  HS_RETURN_IF_ERROR(ReadClaims(proto, spec));
-  HS_RETURN_IF_ERROR(ReadInputs(proto, spec));
-  HS_ASSIGN_OR_RETURN(spec.net, LayersFromProto(proto, "net"));
-  if (spec.net.empty()) return Invalid("net: at least one layer is needed");
-  spec.base_digest = proto.base_digest();
-  HS_RETURN_IF_ERROR(CheckDigest(spec.base_digest));
-  HS_RETURN_IF_ERROR(CheckRange("provenance: number of entries", proto.provenance_size(), 0,
-                                spec_limits::kListLength));
-  for (const auto& [key, value] : proto.provenance()) {
-    HS_RETURN_IF_ERROR(CheckTexts({key, value}, "provenance"));
-    spec.provenance[key] = value;
-  }
-  HS_RETURN_IF_ERROR(CheckNetShapes(spec, state_shape));
-  return spec;
-}
-
 std::string PrintModelSpec(const ModelSpec& spec) {
   v1::ModelSpec proto;
   proto.set_format(kFileFormat);
@@ -282,22 +150,6 @@ std::string PrintModelSpec(const ModelSpec& spec) {
   LayersToProto(spec.field, "field", proto);
   LayersToProto(spec.head, "head", proto);
   for (const std::string& label : spec.labels) proto.add_labels(label);
-  return PrintProtoJson(proto);
-}
-
-std::string PrintHypersolverSpec(const HypersolverSpec& spec) {
-  v1::HypersolverSpec proto;
-  proto.set_format(kFileFormat);
-  proto.set_method(PrintMethod(spec.method));
-  proto.set_direction(std::string(DirectionName(spec.direction)));
-  proto.mutable_eps()->Add(spec.eps.begin(), spec.eps.end());
-  proto.mutable_steps()->Add(spec.steps.begin(), spec.steps.end());
-  for (const CorrectionInput input : spec.inputs) {
-    proto.add_inputs(std::string(CorrectionInputName(input)));
-  }
-  LayersToProto(spec.net, "net", proto);
-  proto.set_base_digest(spec.base_digest);
-  for (const auto& [key, value] : spec.provenance) (*proto.mutable_provenance())[key] = value;
   return PrintProtoJson(proto);
 }
 

@@ -174,6 +174,48 @@ TEST_P(RunJoinsTest, Images) {
   ExpectAsAlone(MakeFamily(solve, {8, 12, 12}, tolerances_), compositions(1000));
 }
 
+// Rows under different tables, at different evaluations of theirs.
+TEST_P(RunJoinsTest, LearnedSolversOfAnyCoefficients) {
+  const std::vector<StepControl> tables = {FixedSteps{0}, FixedSteps{1}, FixedSteps{3}};
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned =
+        fixture::RandomHypersolver(fixture::FlowTablesSpec(*flow_, kind), *flow_, 3);
+    const PlannedSolve solve{.model = flow_,
+                             .correction = learned,
+                             .plan = Hypersolved(Method::kLearned, 1),
+                             .entry = Entry::kState,
+                             .direction = Direction::kNoiseToData,
+                             .log_density = LogDensity::kStepMap};
+    ExpectAsAlone(MakeFamily(solve, {2}, tables), compositions(600));
+  }
+}
+
+TEST_P(RunJoinsTest, Ab2WithItsDensity) {
+  const PlannedSolve solve{.model = flow_,
+                           .plan = Fixed(Method::kAb2, 1),
+                           .entry = Entry::kState,
+                           .direction = Direction::kNoiseToData,
+                           .log_density = LogDensity::kDivergence};
+  ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(1000));
+}
+
+TEST_P(RunJoinsTest, ImagesUnderTables) {
+  const auto images = fixture::RandomModel(fixture::ImageSpec(), 1);
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned = fixture::RandomHypersolver(
+        fixture::TablesSpec(*images, Direction::kForward, kind), *images, 3);
+    const PlannedSolve solve{.model = images,
+                             .correction = learned,
+                             .plan = Hypersolved(Method::kLearned, 1),
+                             .entry = Entry::kState,
+                             .want_outputs = true};
+    ExpectAsAlone(MakeFamily(solve, {8, 12, 12}, {FixedSteps{1}, FixedSteps{3}}),
+                  compositions(400));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, RunJoinsTest, testing::ValuesIn(DeviceNames()), DeviceTestName);
 
 }  // namespace

@@ -138,15 +138,62 @@ TEST(HypersolverTest, AppliesWithinItsRangeOnly) {
   const auto g = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 3);
   const FixedPlan heun{.method = {.method = Method::kHeun}, .steps = 4, .hypersolved = true};
   const Direction to_data = Direction::kNoiseToData;
-  EXPECT_TRUE(CheckApplies(*g, heun, to_data, 1.0).ok());
-  EXPECT_TRUE(CheckApplies(*g, heun, to_data, 0.05).ok());
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 1.0}).ok());
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 0.05}).ok());
   const FixedPlan euler{.method = {.method = Method::kEuler}, .steps = 4, .hypersolved = true};
   for (const absl::Status& refused :
-       {CheckApplies(*g, heun, to_data, 1.01), CheckApplies(*g, heun, to_data, 0.049),
-        CheckApplies(*g, heun, Direction::kDataToNoise, 0.5),
-        CheckApplies(*g, euler, to_data, 0.5)}) {
+       {CheckApplies(*g, heun, to_data, {0.0, 1.01}), CheckApplies(*g, heun, to_data, {0.0, 0.049}),
+        CheckApplies(*g, heun, Direction::kDataToNoise, {0.0, 0.5}),
+        CheckApplies(*g, euler, to_data, {0.0, 0.5})}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   }
+}
+
+class LearnedFilesTest : public ::testing::Test {
+ protected:
+  std::string Refusal(const HypersolverSpec& spec, const std::map<std::string, Shape>& tensors) {
+    const auto loaded = Hypersolver::FromBytes(PrintHypersolverSpec(spec),
+                                               fixture::RandomWeights(tensors, 3), *model_);
+    return std::string(loaded.status().message());
+  }
+  std::map<std::string, Shape> Tensors() const {
+    std::map<std::string, Shape> tensors;
+    for (const TableSpec& table : spec_.tables) {
+      tensors.merge(ExpectedCoefficients(table, {2}));
+      tensors.merge(ExpectedTensors(table.net, TablePrefix(table.evaluations) + ".net"));
+    }
+    return tensors;
+  }
+  const std::shared_ptr<const Model> model_ = fixture::RandomModel(fixture::FlowSpec(), 1);
+  const HypersolverSpec spec_ = fixture::FlowTablesSpec(*model_, Coefficients::kMap);
+};
+
+TEST_F(LearnedFilesTest, EachTableHasItsCostAndNodes) {
+  EXPECT_EQ(Refusal(spec_, Tensors()), "");
+  const auto learned = fixture::RandomHypersolver(spec_, *model_, 3);
+  EXPECT_EQ(learned->spec().steps, (std::vector<int>{0, 1, 3}));
+  EXPECT_EQ(learned->table(2), nullptr);
+  EXPECT_EQ(learned->table(0)->macs, 2 * 7 + 7 * 2);
+  EXPECT_EQ(learned->table(1)->macs, 2 * (2 * 2) + 6 * 2);  // a and B as maps, and g
+  EXPECT_EQ(learned->table(3)->macs, (3 + 6) * (2 * 2));
+  EXPECT_EQ(learned->macs(), 36);
+  EXPECT_EQ(learned->table(3)->nodes.size(), 3u);
+}
+
+TEST_F(LearnedFilesTest, NamesTheCoefficientsThatDoNotFit) {
+  auto tensors = Tensors();
+  tensors["table.3.slopes"] = {5, 2, 2};
+  EXPECT_THAT(Refusal(spec_, tensors),
+              HasSubstr("'table.3.slopes': shape wanted [6, 2, 2], found [5, 2, 2]"));
+  tensors = Tensors();
+  tensors.erase("table.1.offset");
+  EXPECT_THAT(Refusal(spec_, tensors), HasSubstr("'table.1.offset' [1, 2] is missing"));
+  tensors = Tensors();
+  tensors["table.2.state"] = {2, 2, 2};
+  EXPECT_THAT(Refusal(spec_, tensors), HasSubstr("'table.2.state'"));
+  HypersolverSpec narrow = spec_;
+  narrow.span = {0.0, 0.05};  // the nodes lie within [0.1, 0.9]
+  EXPECT_THAT(Refusal(narrow, Tensors()), HasSubstr("outside the span [0, 0.05]"));
 }
 
 }  // namespace

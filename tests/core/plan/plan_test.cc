@@ -75,6 +75,15 @@ std::vector<Plan> Grid() {
         }
       }
     }
+    for (const int count : {1, 4, std::numeric_limits<int>::max()}) {
+      const MethodChoice ab2 = {.method = Method::kAb2}, learned = {.method = Method::kLearned};
+      plans.push_back({.choice = FixedPlan{.method = ab2, .steps = count}, .tier = tier});
+      for (const int evaluations : {count, count - 1}) {
+        plans.push_back(
+            {.choice = FixedPlan{.method = learned, .steps = evaluations, .hypersolved = true},
+             .tier = tier});
+      }
+    }
     for (const double number : kNumbers) {
       plans.push_back({.choice = AutoPlan{.target_error = number}, .tier = tier});
       plans.push_back(
@@ -106,10 +115,12 @@ TEST(Plan, DifferentPlansAreSpelledDifferently) {
 
 TEST(Plan, TheSpellingsOfTheDesign) {
   for (const char* text :
-       {"euler:4", "hyper_euler:2", "alpha(0.75):3", "hyper_heun:1/fast", "dopri5:1e-5",
-        "auto:1e-2,2ms", "default", "dopri5:1e-5,1e-7/double", "heun_euler:7", "hyper_heun_euler:7",
-        "rk4_38:2", "auto:2ms", "auto:5e-3", "tsit5:1e0", "hyper_dopri5:3", "default/fast",
-        "hyper_alpha(1):2", "auto:0.5ms", "bosh3:2.5e-4"}) {
+       {"euler:4",          "hyper_euler:2",      "alpha(0.75):3",    "hyper_heun:1/fast",
+        "dopri5:1e-5",      "auto:1e-2,2ms",      "default",          "dopri5:1e-5,1e-7/double",
+        "heun_euler:7",     "hyper_heun_euler:7", "rk4_38:2",         "auto:2ms",
+        "auto:5e-3",        "tsit5:1e0",          "hyper_dopri5:3",   "default/fast",
+        "hyper_alpha(1):2", "auto:0.5ms",         "bosh3:2.5e-4",     "ab2:4",
+        "learned:4",        "learned:0",          "learned:10/double"}) {
     EXPECT_EQ(Canonical(text), text);
   }
 }
@@ -162,28 +173,39 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("auto:2ms,1e-2"), HasSubstr("'2ms'"));
   EXPECT_THAT(ErrorOf("auto:0ms"), HasSubstr("milliseconds"));
   EXPECT_THAT(ErrorOf("hyper_auto:1e-2"), HasSubstr("unknown method 'auto'"));
+  EXPECT_THAT(ErrorOf("hyper_learned:4"), HasSubstr("learned:4"));
+  EXPECT_THAT(ErrorOf("learned:1e-3"), AllOf(HasSubstr("'1e-3'"), HasSubstr("learned:4")));
+  EXPECT_THAT(ErrorOf("learned:-1"), HasSubstr("'-1'"));
+  EXPECT_THAT(ErrorOf("hyper_ab2:4"), HasSubstr("no correction"));
+  EXPECT_THAT(ErrorOf("ab2:1e-3"), HasSubstr("ab2:4"));
+  EXPECT_THAT(ErrorOf("ab2:0"), HasSubstr("at least 1"));
   EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
 }
 
 TEST(Plan, ValidationRefusesWhatTheParserWould) {
   const double nan = std::nan("");
   const MethodChoice dopri5 = {.method = Method::kDopri5};
-  for (const Plan& plan :
-       std::vector<Plan>{{.choice = FixedPlan{.steps = 0}},
-                         {.choice = FixedPlan{.steps = -3}},
-                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 0.0}}},
-                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 1.01}}},
-                         {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = nan}}},
-                         {.choice = FixedPlan{.method = {.method = Method::kHeun, .alpha = 0.5}}},
-                         {.choice = FixedPlan{.method = {.method = static_cast<Method>(99)}}},
-                         {.choice = AdaptivePlan{.method = {.method = Method::kEuler}}},
-                         {.choice = AdaptivePlan{.method = dopri5, .rtol = 0.0}},
-                         {.choice = AdaptivePlan{.method = dopri5, .rtol = nan}},
-                         {.choice = AdaptivePlan{.method = dopri5, .atol = INFINITY}},
-                         {.choice = AutoPlan{}},
-                         {.choice = AutoPlan{.target_error = -1.0}},
-                         {.choice = AutoPlan{.time_budget_seconds = nan}},
-                         {.choice = DefaultPlan{}, .tier = static_cast<Tier>(7)}}) {
+  for (const Plan& plan : std::vector<Plan>{
+           {.choice = FixedPlan{.steps = 0}},
+           {.choice = FixedPlan{.steps = -3}},
+           {.choice = FixedPlan{.method = {.method = Method::kLearned}}},
+           {.choice =
+                FixedPlan{
+                    .method = {.method = Method::kLearned}, .steps = -1, .hypersolved = true}},
+           {.choice = FixedPlan{.method = {.method = Method::kAb2}, .hypersolved = true}},
+           {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 0.0}}},
+           {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = 1.01}}},
+           {.choice = FixedPlan{.method = {.method = Method::kAlpha, .alpha = nan}}},
+           {.choice = FixedPlan{.method = {.method = Method::kHeun, .alpha = 0.5}}},
+           {.choice = FixedPlan{.method = {.method = static_cast<Method>(99)}}},
+           {.choice = AdaptivePlan{.method = {.method = Method::kEuler}}},
+           {.choice = AdaptivePlan{.method = dopri5, .rtol = 0.0}},
+           {.choice = AdaptivePlan{.method = dopri5, .rtol = nan}},
+           {.choice = AdaptivePlan{.method = dopri5, .atol = INFINITY}},
+           {.choice = AutoPlan{}},
+           {.choice = AutoPlan{.target_error = -1.0}},
+           {.choice = AutoPlan{.time_budget_seconds = nan}},
+           {.choice = DefaultPlan{}, .tier = static_cast<Tier>(7)}}) {
     EXPECT_EQ(ValidatePlan(plan).code(), absl::StatusCode::kInvalidArgument);
   }
 }
@@ -191,6 +213,10 @@ TEST(Plan, ValidationRefusesWhatTheParserWould) {
 TEST(Method, SpelledAloneIsParsedAndPrinted) {
   for (const MethodName& name : kMethodNames) {
     if (name.method == Method::kAlpha) continue;
+    EXPECT_EQ(PrintMethod({.method = name.method}), name.name);
+    EXPECT_EQ(*ParseMethod(name.name), (MethodChoice{.method = name.method}));
+  }
+  for (const MethodName& name : kTableMethodNames) {
     EXPECT_EQ(PrintMethod({.method = name.method}), name.name);
     EXPECT_EQ(*ParseMethod(name.name), (MethodChoice{.method = name.method}));
   }

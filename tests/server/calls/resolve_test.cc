@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
 #include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
@@ -44,7 +47,7 @@ TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   ASSERT_TRUE(hypersolved.ok()) << hypersolved.status();
   EXPECT_EQ(hypersolved->text, "hyper_euler:2");
   EXPECT_EQ(hypersolved->generation->number, 7);
-  // A correction carries no log-density over the wire: the server chooses another default.
+  // A correction runs in one direction only, so densities have another default.
   EXPECT_EQ(Resolve({}, {.log_density = true})->text, "dopri5:1e-5");
 }
 
@@ -76,6 +79,31 @@ TEST_F(ResolveTest, RangeOfTheCorrection) {
                 {.span = {0, 0.1}});
   ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kFailedPrecondition, "noise_to_data",
                 {.direction = Direction::kNoiseToData});
+}
+
+TEST_F(ResolveTest, LearnedSolversAreServedAtTheirTablesOnly) {
+  const std::vector<FixedPlan> plans = {{.method = {.method = Method::kEuler}, .steps = 1},
+                                        {.method = {.method = Method::kRk4}, .steps = 1}};
+  const auto bytes =
+      fixture::LearnedFrom(plans, Coefficients::kMap, *served_->model, Direction::kForward);
+  auto generation = std::make_shared<Generation>();
+  generation->number = 3;
+  generation->correction =
+      *Hypersolver::FromBytes(bytes.hypersolver_json, bytes.weights, *served_->model);
+  ExpectRefused(Asking("learned:4"), absl::StatusCode::kNotFound, "'learned'");
+  served_->corrections.push_back(
+      {.method = {.method = Method::kLearned}, .active = std::move(generation)});
+  EXPECT_EQ(Resolve(Asking("learned:4"))->generation->number, 3);
+  EXPECT_EQ(Resolve(Asking("learned:4"))->label, "learned:4");
+  EXPECT_EQ(Resolve(Asking("learned:4/double"))->label, "learned:other");
+  ExpectRefused(Asking("learned:2"), absl::StatusCode::kFailedPrecondition, "it has 1, 4");
+  ExpectRefused(Asking("learned:4"), absl::StatusCode::kFailedPrecondition, "span",
+                {.span = {0, 0.5}});
+  ExpectRefused(Asking("learned:4"), absl::StatusCode::kFailedPrecondition, "save_at",
+                {.save_at = {0.5}});
+  ExpectRefused(Asking("ab2:4"), absl::StatusCode::kFailedPrecondition, "save_at",
+                {.save_at = {0.5}});
+  EXPECT_EQ(Resolve(Asking("ab2:4"))->generation, nullptr);
 }
 
 TEST_F(ResolveTest, Limits) {
@@ -111,8 +139,6 @@ TEST_F(ResolveTest, ATierRefusesTolerancesThatItCannotMeet) {
 
 TEST_F(ResolveTest, NotBuiltYet) {
   ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
-  ExpectRefused(Asking("hyper_euler:2"), absl::StatusCode::kUnimplemented, "log-density",
-                {.log_density = true});
 }
 
 TEST_F(ResolveTest, LabelsAreABoundedSet) {

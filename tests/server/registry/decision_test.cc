@@ -30,6 +30,13 @@ GateMeasurement At(int steps, double candidate, double base,
   return {.steps = steps, .candidate_error = candidate, .active_error = active, .base_error = base};
 }
 
+GateMeasurement Learned(int evaluations, double candidate, double base, const char* base_plan) {
+  return {.steps = evaluations,
+          .candidate_error = candidate,
+          .base_error = base,
+          .base_plan = base_plan};
+}
+
 TEST(DecideGateTest, Table) {
   const GateCase cases[] = {
       {"nothing measured", {}, false, "no number of steps"},
@@ -46,6 +53,14 @@ TEST(DecideGateTest, Table) {
        {At(1, 0.1, 0.2), At(2, 0.3, 0.2)},
        false,
        "K = 2: error 0.3, classical method 0.2 (does not beat"},
+      {"learned, as good as the best classical plan",
+       {Learned(4, 0.2, 0.2, "rk4:1")},
+       true,
+       "n = 4: error 0.2, rk4:1 0.2"},
+      {"learned, worse than it",
+       {Learned(2, 0.1, 0.2, "heun:1"), Learned(4, 0.21, 0.2, "rk4:1")},
+       false,
+       "n = 4: error 0.21, rk4:1 0.2 (does not beat rk4:1, which costs no more)"},
       {"better than active", {At(1, 0.1, 0.2, 0.11)}, true, "active 0.11"},
       {"within the margin", {At(1, 0.1019, 0.2, 0.1)}, true, "active 0.1"},
       {"beyond the margin",

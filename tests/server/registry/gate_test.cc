@@ -13,10 +13,12 @@
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 #include "server/registry/gate_decision.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
@@ -137,6 +139,44 @@ TEST_F(GateTest, AnActiveThatWouldNotBeServedIsNoRival) {
   EXPECT_TRUE(measured[0].active_error.has_value());
   EXPECT_TRUE(measured[1].active_error.has_value());
   EXPECT_FALSE(measured[2].active_error.has_value());  // K = 4 lies outside its range
+}
+
+// Tables that hold classical plans: their rivals, and the error of each, are known.
+TEST_F(GateTest, LearnedSolversMeetTheBestClassicalPlanOfTheirCost) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  const auto learned = [&](const std::vector<FixedPlan>& plans) {
+    const auto bytes =
+        fixture::LearnedFrom(plans, Coefficients::kChannel, *model, Direction::kNoiseToData);
+    return *Hypersolver::FromBytes(bytes.hypersolver_json, bytes.weights, *model);
+  };
+  const auto plan = [](Method method, int steps) {
+    return FixedPlan{.method = {.method = method}, .steps = steps};
+  };
+  const GateInput input = {.model = model,
+                           .candidate = learned({plan(Method::kEuler, 1), plan(Method::kEuler, 2),
+                                                 plan(Method::kRk4, 1), plan(Method::kAb2, 6)}),
+                           .active = learned({plan(Method::kEuler, 1), plan(Method::kMidpoint, 1)}),
+                           .probes = {fixture::TinyInputs(flow, 16)}};
+  EngineGate gate = Gate();
+  const auto measured = *gate.Measure(input);
+  ASSERT_EQ(measured.size(), 4u);
+  EXPECT_EQ(measured[0].base_plan, "euler:1");
+  EXPECT_NEAR(measured[0].candidate_error, measured[0].base_error, 1e-6);
+  // Every second-order method is one polynomial on a linear field.
+  EXPECT_LT(measured[1].base_error, 0.8 * measured[1].candidate_error);
+  EXPECT_NEAR(*measured[1].active_error, measured[1].base_error, 1e-6);
+  EXPECT_EQ(measured[2].base_plan.substr(0, 3), "rk4");
+  EXPECT_NEAR(measured[2].candidate_error, measured[2].base_error, 1e-6);
+  EXPECT_FALSE(measured[2].active_error.has_value());
+  EXPECT_GT(measured[3].candidate_error, measured[3].base_error);
+
+  const auto dropped = gate.Measure({.model = model,
+                                     .candidate = input.active,
+                                     .active = input.candidate,
+                                     .probes = input.probes});
+  EXPECT_EQ(dropped.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(dropped.status().message(), ::testing::HasSubstr("learned:4"));
 }
 
 TEST_F(GateTest, EndsWhereItIsCancelled) {

@@ -2,7 +2,6 @@
 #include "server/rpc/hyperserve_service.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,35 +54,6 @@ class HyperserveServiceTest : public testing::Test {
 };
 
 TestServer* HyperserveServiceTest::server_ = nullptr;
-
-// Bytes that are no message, and a text that is no UTF-8.
-TEST_F(HyperserveServiceTest, ARequestThatDoesNotDecodeIsInvalidInWords) {
-  grpc::GenericStub stub(server_->channel);
-  for (const char* method : {"Hyperserve/GetModel", "Hyperserve/SampleStream", "Admin/LoadModel"}) {
-    for (const std::string bytes : {"\xff\xff", "\x0a\x03gr\xf6"}) {
-      SCOPED_TRACE(method);
-      const grpc::Slice slice(bytes);
-      const grpc::ByteBuffer request(&slice, 1);
-      grpc::ByteBuffer reply;
-      grpc::CompletionQueue queue;
-      grpc::ClientContext context;
-      grpc::Status status;
-      const auto call =
-          stub.PrepareUnaryCall(&context, std::string("/hyperserve.v1.") + method, request, &queue);
-      call->StartCall();
-      call->Finish(&reply, &status, &status);
-      void* tag = nullptr;
-      bool ok = false;
-      ASSERT_TRUE(queue.Next(&tag, &ok));
-      EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT) << status.error_message();
-      EXPECT_THAT(status.error_message(), HasSubstr("does not decode"));
-      EXPECT_EQ(Trailer(context, "hyperserve-request-id").size(), 16u);
-    }
-  }
-  const std::string text = server_->metrics.Text();
-  EXPECT_THAT(text, HasSubstr("count{call=\"GetModel\",code=\"INVALID_ARGUMENT\",model=\"other\","
-                              "plan=\"none\"} 2"));
-}
 
 TEST_F(HyperserveServiceTest, ClassifySaysWhatWasDone) {
   const auto tiny = fixture::TinyClassifier();

@@ -8,7 +8,6 @@
 #include "server/calls/limits.h"
 #include "server/clock/clock.h"
 #include "server/registry/registry.h"
-#include "server/rpc/decoding.h"
 
 namespace hyperserve {
 
@@ -27,11 +26,8 @@ TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> de
                        .limits = {{"steps_max", "10", "steps", "a reason"}}};
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
-  builder.RegisterService(calls_service_.get());
-  builder.RegisterService(admin_service_.get());
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
-  watches.push_back(MakeDecodingWatch(&environment));
-  builder.experimental().SetInterceptorCreators(std::move(watches));
+  registered_ = Register({&calls_service_, &admin_service_}, builder);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   server_ = builder.BuildAndStart();
   channel = server_->InProcessChannel({});
   calls = v1::Hyperserve::NewStub(channel);

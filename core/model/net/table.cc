@@ -1,0 +1,82 @@
+#include "core/model/net/table.h"
+
+#include <utility>
+
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+
+namespace hyperserve {
+namespace {
+
+TableCoefficient Bind(const TableSpec& table, const Shape& state_shape, const at::Tensor& value) {
+  if (table.coefficients != Coefficients::kMap) return {.value = value};
+  const LayerList map = {MapLayer(state_shape)};
+  const std::string weight = "map.0.weight";
+  const Shape shape = ExpectedTensors(map, "map").at(weight);
+  return {.value = {}, .map = Net::Make(map, "map", {{weight, value.view(shape)}}).value()};
+}
+
+}  // namespace
+
+SolverTable<TableCoefficient> BindTable(const SolverTable<double>& table) {
+  const auto bind = [](const std::vector<double>& values) {
+    std::vector<TableCoefficient> bound;
+    for (const double value : values)
+      bound.push_back({.value = at::scalar_tensor(value, at::kDouble)});
+    return bound;
+  };
+  SolverTable<TableCoefficient> bound{.nodes = table.nodes, .state = bind(table.state)};
+  for (const std::vector<double>& row : table.slopes) bound.slopes.push_back(bind(row));
+  return bound;
+}
+
+SolverTable<TableCoefficient> BindTable(const TableSpec& table, const Shape& state_shape,
+                                        const TensorMap& tensors, std::vector<double> nodes) {
+  SolverTable<TableCoefficient> bound{.nodes = std::move(nodes)};
+  if (table.evaluations == 0) return bound;
+  const std::string prefix = TablePrefix(table.evaluations);
+  const auto each = [&](const char* name) { return tensors.at(prefix + name).unbind(0); };
+  const std::vector<at::Tensor> state = each(".state"), slopes = each(".slopes");
+  for (const at::Tensor& offset : each(".offset")) bound.offset.push_back({.value = offset});
+  auto slope = slopes.begin();
+  for (size_t i = 0; i < state.size(); ++i) {
+    bound.state.push_back(Bind(table, state_shape, state[i]));
+    bound.slopes.emplace_back();
+    for (size_t j = 0; j <= i; ++j) {
+      bound.slopes.back().push_back(Bind(table, state_shape, *slope++));
+    }
+  }
+  return bound;
+}
+
+TensorMap TableTensors(const SolverTable<double>& table, Coefficients kind,
+                       const Shape& state_shape) {
+  const int n = table.evaluations();
+  if (n == 0) return {};
+  const int64_t channels = state_shape[0];
+  std::vector<double> slopes;
+  for (const auto& row : table.slopes) slopes.insert(slopes.end(), row.begin(), row.end());
+  const auto spread = [&](const std::vector<double>& values) {
+    const at::Tensor numbers = at::tensor(values, at::kDouble);
+    switch (kind) {
+      case Coefficients::kChannel:
+        return numbers.view({-1, 1}).repeat({1, channels});
+      case Coefficients::kMap:
+        return numbers.view({-1, 1, 1}) * at::eye(channels, at::kDouble);
+      case Coefficients::kScalar:
+        break;
+    }
+    return numbers;
+  };
+  at::Tensor offset = at::zeros({n, channels}, at::kDouble);
+  for (size_t i = 0; i < table.offset.size(); ++i) {
+    offset.select(0, static_cast<int64_t>(i)).fill_(table.offset[i]);
+  }
+  const std::string prefix = TablePrefix(n);
+  return {{prefix + ".state", spread(table.state)},
+          {prefix + ".slopes", spread(slopes)},
+          {prefix + ".offset", offset},
+          {prefix + ".depth", at::tensor(table.nodes, at::kDouble)}};
+}
+
+}  // namespace hyperserve
