@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <grpcpp/health_check_service_interface.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
@@ -24,6 +22,7 @@
 #include "server/machine.h"
 #include "server/memory_watch.h"
 #include "server/metrics/families.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connection_ledger.h"
 #include "server/net/descriptors.h"
@@ -205,7 +204,10 @@ void Daemon::Parts::ProbePorts() {
           port("admin_address", options.admin_address, admin_listener.port, ""),
           port("http_address", options.http_address, http->port(), "GET /livez HTTP/1.1\r\n\r\n")},
       SelfProbe::Timing{}, [this](const std::string& flag) {
-        spdlog::error("event=deaf port={} the listener no longer answers; ending", flag);
+        Log(LogLevel::kError, NewLogLine()
+                                  .Add("event", "deaf")
+                                  .Add("port", flag)
+                                  .Add("message", "the listener no longer answers; ending"));
         fault();
       });
 }
@@ -243,13 +245,15 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
   const bool bad = event.kind == Registry::Event::Kind::kModelRefused ||
                    event.kind == Registry::Event::Kind::kRefused;
   const std::string result = PublishResult(event.kind);
-  spdlog::log(bad ? spdlog::level::warn : spdlog::level::info,
-              "event={} model={} method={} generation={} source={} {}",
-              !result.empty() ? result
-              : bad           ? "model_refused"
-                              : "model_loaded",
-              absl::CEscape(event.model), event.method, event.generation, event.source,
-              absl::CEscape(event.detail));
+  LogLine line = NewLogLine();
+  line.Add("event", !result.empty() ? result
+                    : bad           ? "model_refused"
+                                    : "model_loaded")
+      .Add("model", event.model);
+  if (!event.method.empty()) line.Add("method", event.method);
+  if (event.generation > 0) line.Add("generation", event.generation);
+  line.Add("source", event.source).Add("message", event.detail);
+  Log(bad ? LogLevel::kWarn : LogLevel::kInfo, line);
   if (!result.empty()) {
     // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
@@ -272,8 +276,13 @@ absl::Status Daemon::Parts::TellPorts() const {
   const std::string address = WithPort(options.address, calls_listener.port);
   const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
   const std::string http_address = WithPort(options.http_address, http->port());
-  spdlog::info("event=ready address={} admin_address={} http_address={} device={} solvers={}",
-               address, admin_address, http_address, options.device, options.solvers);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "ready")
+                           .Add("address", address)
+                           .Add("admin_address", admin_address)
+                           .Add("http_address", http_address)
+                           .Add("device", options.device)
+                           .Add("solvers", options.solvers));
   if (options.ports_file.empty()) return absl::OkStatus();
   const std::string json =
       absl::StrCat("{\"address\": \"", address, "\", \"admin_address\": \"", admin_address,
@@ -309,7 +318,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::make_unique<Parts>(options, std::move(ending), std::move(fault))));
   Parts& parts = *daemon->parts_;
-  spdlog::info("event=start version={} commit={} models={}", kVersion, kCommit, options.models);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "start")
+                           .Add("version", kVersion)
+                           .Add("commit", kCommit)
+                           .Add("models", options.models));
   HS_RETURN_IF_ERROR(parts.StartBatcher());
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
@@ -333,10 +346,12 @@ void Daemon::Shutdown() {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
   if (parts.environment.registry()) {  // else it never let a call in
-    spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "draining").Add("limit_seconds", parts.options.drain_seconds));
     const bool all = parts.FinishCalls();
     parts.batcher->Drain(std::chrono::milliseconds(0));
-    spdlog::info("event=drained all_finished={}", all);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "drained").Add("all_finished", all ? "true" : "false"));
     std::this_thread::sleep_for(kFarewell);
   }
   parts.environment.set_registry(nullptr);

@@ -4,16 +4,15 @@
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
+#include "server/metrics/log.h"
 #include "server/net/listening_socket.h"
 #include "server/rpc/call_service.h"
 
@@ -22,8 +21,8 @@ namespace {
 
 // What gRPC has to say, as a line of our log. It says at its levels what clients do wrong.
 void LogForGrpc(gpr_log_func_args* line) {
-  spdlog::log(line->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::info : spdlog::level::debug,
-              "event=grpc text=\"{}\"", absl::CEscape(line->message));
+  Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo : LogLevel::kDebug,
+      NewLogLine().Add("event", "grpc").Add("message", line->message));
 }
 
 // A dead client's connection is found by a ping after a minute of silence.

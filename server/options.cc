@@ -52,6 +52,10 @@ absl::Status CheckTexts(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--log_level=", options.log_level, " is none of debug, info, warn, error"));
   }
+  if (options.log_format != "logfmt" && options.log_format != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_format=", options.log_format, " is none of logfmt, json"));
+  }
   HS_RETURN_IF_ERROR(
       Annotate(ParseHostPort(options.address, /*port_min=*/0).status(), "--address"));
   HS_RETURN_IF_ERROR(

@@ -25,7 +25,8 @@ namespace hyperserve {
   X(http_address, "127.0.0.1:8502", "host:port", "/metrics, /livez, /readyz")                     \
   X(ports_file, "", "file", "written as JSON once the daemon is ready, for scripts; empty: none") \
   X(log_level, "info", "debug, info, warn or error",                                              \
-    "debug: a line for every call; info: for calls that failed and for what changed")
+    "debug: a line for every call; info: for calls that failed and for what changed")             \
+  X(log_format, "logfmt", "logfmt or json", "of each line of the log: key=value, or an object")
 
 // Options whose value is a number: X(type, name, default, least, most, unit, reason). Where the
 // reason says what 0 means, InForce puts the real value in its place.

@@ -13,6 +13,7 @@
 #include "server/batching/batcher.h"
 #include "server/calls/limits.h"
 #include "server/clock/clock.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
 #include "server/rpc/reply_ledger.h"
@@ -52,6 +53,7 @@ class Environment {
   std::atomic<int64_t> solving_calls{0};
   // True: new calls are answered UNAVAILABLE. Never becomes false again.
   std::atomic<bool> draining{false};
+  CrowdedEvents shed_calls;  // for the log
   // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
 
