@@ -97,6 +97,8 @@ SlotSpace::State SlotSpace::Correction(const PerRow&, const PerRow& theta, const
       case CorrectionInput::kDepth:
         inputs.push_back(constant(s));
         break;
+      case CorrectionInput::kSlopes:  // of readouts only
+        break;
     }
   }
   const Net& net = *options_->correction;
