@@ -16,7 +16,7 @@ absl::Status WriteFailure(int error, const std::string& path, std::string_view d
     case EACCES:
     case EPERM:
       return absl::FailedPreconditionError(
-          absl::StrCat(what, ": ", std::string(absl::ErrnoToStatus(error, "").message()),
+          absl::StrCat(absl::ErrnoToStatus(error, what).message(),
                        "; the folder must have room, and this user must be able to write it"));
     default:
       return absl::ErrnoToStatus(error, what);
