@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <grpcpp/health_check_service_interface.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
@@ -21,12 +19,20 @@
 #include "server/batching/batcher_options.h"
 #include "server/clock/clock.h"
 #include "server/listener.h"
+#include "server/machine.h"
+#include "server/memory_watch.h"
 #include "server/metrics/families.h"
-#include "server/metrics/http_server.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
+#include "server/net/connection_ledger.h"
+#include "server/net/descriptors.h"
+#include "server/net/http_request.h"
+#include "server/net/http_server.h"
+#include "server/net/self_probe.h"
 #include "server/registry/registry.h"
 #include "server/registry/registry_options.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "server/status_pages.h"
@@ -42,14 +48,21 @@ constexpr std::chrono::milliseconds kClosePoll(2);
 constexpr std::chrono::milliseconds kFarewell{200};
 // Health of the daemon as a whole; load balancers ask for the service by its name.
 constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
+constexpr double kMemoryOfConnections = 0.25;  // of memory_max
 
-// The facts of this machine that the options depend on.
-Machine MachineOf(const std::vector<DeviceInfo>& devices) {
-  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
-    return device.name.starts_with("cuda:");
-  });
-  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-          .first_gpu = gpu == devices.end() ? "" : gpu->name};
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+ListenerLimits LimitsOfListener(const Options& options, int64_t connections,
+                                const grpc::ResourceQuota& memory) {
+  return {.receive_bytes_max = options.receive_bytes_max,
+          .connection_calls_max = options.connection_calls_max,
+          .connections = {.all_max = connections, .peer_max = (connections + 1) / 2},
+          .connection_idle_max = Milliseconds(options.connection_idle_max_seconds),
+          .connection_start_max = Milliseconds(options.connection_start_max_seconds),
+          .ping_interval_min = Milliseconds(options.ping_interval_min_seconds),
+          .memory = &memory};
 }
 
 ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devices,
@@ -86,13 +99,16 @@ std::string WithPort(const std::string& address, int port) {
 }  // namespace
 
 struct Daemon::Parts {
-  Parts(const Options& given, std::function<bool()> asked_to_end)
-      : options(given), ending(std::move(asked_to_end)) {}
+  Parts(const Options& given, std::function<bool()> asked_to_end, std::function<void()> on_fault)
+      : options(given), ending(std::move(asked_to_end)), fault(std::move(on_fault)) {}
 
   absl::Status StartBatcher();
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status TellPorts() const;
+  void ProbePorts();
+  void OnConnectionRefused(std::string_view port, std::string_view limit);
+  HttpReply Page();
   bool FinishCalls() const;
   void Close();
   void OnEvent(const Registry::Event& event);
@@ -101,21 +117,25 @@ struct Daemon::Parts {
 
   Options options;  // those in force, from StartBatcher on
   const std::function<bool()> ending;
+  const std::function<void()> fault;
+  grpc::ResourceQuota memory;  // of all connections
   Metrics metrics;
   RefusedModels refused;
   std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
   Environment environment;
   std::unique_ptr<Batcher> batcher;
-  const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
-  const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
+  const CallService calls = MakeHyperserveService(&environment);
+  const CallService admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<SelfProbe> probe;
+  std::unique_ptr<MemoryWatch> memory_watch;
   bool down = false;
 };
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), MachineOf(devices));
+  options = InForce(std::move(options), MachineWith(devices));
   environment.limits = LimitsOf(options);
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();
@@ -135,19 +155,61 @@ absl::Status Daemon::Parts::StartBatcher() {
 
 absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
-  const ListenerLimits limits{.receive_bytes_max = options.receive_bytes_max,
-                              .connection_calls_max = options.connection_calls_max};
-  HS_ASSIGN_OR_RETURN(calls_listener, Listen("address", options.address, limits, {calls.get()}));
+  memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
+  const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
+  const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
+                          const CallService& service) {
+    return Listen(
+        flag, address, LimitsOfListener(options, connections, memory),
+        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, service);
+  };
+  HS_ASSIGN_OR_RETURN(calls_listener,
+                      listen("address", options.address, options.connections_max, calls));
   for (const char* name : kDaemonHealthNames) SetHealth(name, false);
   HS_ASSIGN_OR_RETURN(admin_listener,
-                      Listen("admin_address", options.admin_address, limits, {admin.get()}));
+                      listen("admin_address", options.admin_address, shares.admin, admin));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
-      http, HttpServer::Start(address.host, address.port,
-                              {{"/metrics", [this] { return MetricsPage(environment, refused); }},
+      http, HttpServer::Start({.host = address.host,
+                               .port = address.port,
+                               .connections_max = static_cast<int>(shares.http)},
+                              {{"/metrics", [this] { return Page(); }},
                                {"/livez", [] { return HttpReply{.body = "alive\n"}; }},
                                {"/readyz", [this] { return ReadyPage(environment, refused); }}}));
   return absl::OkStatus();
+}
+
+HttpReply Daemon::Parts::Page() {
+  const auto set = [this](const char* port, const Listener& listener) {
+    metrics.Set(Metric::kConnections, {port}, static_cast<double>(listener.door->connections()));
+  };
+  set("address", calls_listener);
+  set("admin_address", admin_listener);
+  return MetricsPage(environment, refused);
+}
+
+void Daemon::Parts::OnConnectionRefused(std::string_view port, std::string_view limit) {
+  metrics.Increment(Metric::kConnectionsRefused, {port, limit});
+}
+
+void Daemon::Parts::ProbePorts() {
+  const auto port = [](const char* flag, const std::string& address, int real,
+                       const std::string& hello) {
+    return ProbedPort{
+        .name = flag, .host = address.substr(0, address.rfind(':')), .port = real, .hello = hello};
+  };
+  probe = std::make_unique<SelfProbe>(
+      std::vector<ProbedPort>{
+          port("address", options.address, calls_listener.port, ""),
+          port("admin_address", options.admin_address, admin_listener.port, ""),
+          port("http_address", options.http_address, http->port(), "GET /livez HTTP/1.1\r\n\r\n")},
+      SelfProbe::Timing{}, [this](const std::string& flag) {
+        Log(LogLevel::kError, NewLogLine()
+                                  .Add("event", "deaf")
+                                  .Add("port", flag)
+                                  .Add("message", "the listener no longer answers; ending"));
+        fault();
+      });
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -183,13 +245,15 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
   const bool bad = event.kind == Registry::Event::Kind::kModelRefused ||
                    event.kind == Registry::Event::Kind::kRefused;
   const std::string result = PublishResult(event.kind);
-  spdlog::log(bad ? spdlog::level::warn : spdlog::level::info,
-              "event={} model={} method={} generation={} source={} {}",
-              !result.empty() ? result
-              : bad           ? "model_refused"
-                              : "model_loaded",
-              absl::CEscape(event.model), event.method, event.generation, event.source,
-              absl::CEscape(event.detail));
+  LogLine line = NewLogLine();
+  line.Add("event", !result.empty() ? result
+                    : bad           ? "model_refused"
+                                    : "model_loaded")
+      .Add("model", event.model);
+  if (!event.method.empty()) line.Add("method", event.method);
+  if (event.generation > 0) line.Add("generation", event.generation);
+  line.Add("source", event.source).Add("message", event.detail);
+  Log(bad ? LogLevel::kWarn : LogLevel::kInfo, line);
   if (!result.empty()) {
     // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
@@ -212,8 +276,13 @@ absl::Status Daemon::Parts::TellPorts() const {
   const std::string address = WithPort(options.address, calls_listener.port);
   const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
   const std::string http_address = WithPort(options.http_address, http->port());
-  spdlog::info("event=ready address={} admin_address={} http_address={} device={} solvers={}",
-               address, admin_address, http_address, options.device, options.solvers);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "ready")
+                           .Add("address", address)
+                           .Add("admin_address", admin_address)
+                           .Add("http_address", http_address)
+                           .Add("device", options.device)
+                           .Add("solvers", options.solvers));
   if (options.ports_file.empty()) return absl::OkStatus();
   const std::string json =
       absl::StrCat("{\"address\": \"", address, "\", \"admin_address\": \"", admin_address,
@@ -240,20 +309,27 @@ void Daemon::Parts::Close() {
   while (environment.calls_in_flight > 0 && Clock::Real().Now() < limit) {
     std::this_thread::sleep_for(kClosePoll);
   }
-  for (const Listener* listener : {&calls_listener, &admin_listener}) {
-    if (listener->server) listener->server->Shutdown(std::chrono::system_clock::now());
-  }
+  for (Listener* listener : {&calls_listener, &admin_listener}) listener->Shutdown();
 }
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
-                                                      std::function<bool()> ending) {
-  std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<Parts>(options, std::move(ending))));
+                                                      std::function<bool()> ending,
+                                                      std::function<void()> fault) {
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::make_unique<Parts>(options, std::move(ending), std::move(fault))));
   Parts& parts = *daemon->parts_;
-  spdlog::info("event=start version={} commit={} models={}", kVersion, kCommit, options.models);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "start")
+                           .Add("version", kVersion)
+                           .Add("commit", kCommit)
+                           .Add("models", options.models));
   HS_RETURN_IF_ERROR(parts.StartBatcher());
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
   HS_RETURN_IF_ERROR(parts.TellPorts());
+  parts.memory_watch =
+      std::make_unique<MemoryWatch>(parts.options.memory_max, &parts.environment.memory_full);
+  parts.ProbePorts();
   return daemon;
 }
 
@@ -264,15 +340,18 @@ Daemon::~Daemon() { Shutdown(); }
 void Daemon::Shutdown() {
   Parts& parts = *parts_;
   if (std::exchange(parts.down, true)) return;
+  parts.probe.reset();
   parts.environment.draining = true;
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
   if (parts.environment.registry()) {  // else it never let a call in
-    spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "draining").Add("limit_seconds", parts.options.drain_seconds));
     const bool all = parts.FinishCalls();
     parts.batcher->Drain(std::chrono::milliseconds(0));
-    spdlog::info("event=drained all_finished={}", all);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "drained").Add("all_finished", all ? "true" : "false"));
     std::this_thread::sleep_for(kFarewell);
   }
   parts.environment.set_registry(nullptr);

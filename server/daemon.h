@@ -23,8 +23,12 @@ class Daemon {
   // `ending` says whether the process was asked to end; it is thread-safe, and the registry's
   // thread asks it. Once it says yes, loading and examining stop at their next step: candidates are
   // answered UNAVAILABLE, and nothing of them is kept.
+  //
+  // `fault` is called, on a thread of the daemon, when it finds that one of its ports no longer
+  // answers. The owner should then end the process: nothing mends that.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Options& options,
-                                                       std::function<bool()> ending);
+                                                       std::function<bool()> ending,
+                                                       std::function<void()> fault);
   ~Daemon();  // calls Shutdown
 
   // Sets health to NOT_SERVING and refuses new calls. Waits up to drain_seconds for the calls that

@@ -1,24 +1,30 @@
-// A gRPC server on one address. It offers health and reflection beside its services. A call that
+// A gRPC server on one address. It offers health and reflection beside its service. A call that
 // none of them knows is answered UNIMPLEMENTED with a message; so are the calls of the Open
 // Inference Protocol.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/door.h"
+#include "server/net/connection_ledger.h"
+#include "server/rpc/call_service.h"
 
 namespace hyperserve {
 
-// The owner calls server->Shutdown before it destroys a Listener.
+// Members are destroyed in the right order: the door first.
 struct Listener {
-  std::unique_ptr<grpc::CallbackGenericService> others;  // answers the calls that no service knows
+  RegisteredCalls calls;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Door> door;
   int port = 0;  // the real one, where the address asked for port 0
+
+  // Accepts no more and ends what runs. Does nothing where the listener never listened.
+  void Shutdown();
 };
 
 // Turns on health and reflection for all later listeners. Call it before the first Listen.
@@ -27,14 +33,20 @@ void SetUpGrpc();
 struct ListenerLimits {
   int receive_bytes_max = 0;     // bytes of one request
   int connection_calls_max = 0;  // calls at once on one connection
+  ConnectionLimits connections;
+  std::chrono::milliseconds connection_idle_max{0};   // without a call
+  std::chrono::milliseconds connection_start_max{0};  // until HTTP/2 has begun
+  std::chrono::milliseconds ping_interval_min{0};     // of a client's keepalive
+  // Memory that the connections of all listeners may take together; may be null: unbounded.
+  const grpc::ResourceQuota* memory = nullptr;
 };
 
 // The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
-// `flag` names the address in messages. The services must outlive the listener. kUnavailable: the
-// port is taken, or the address is not one of this machine. A port is never shared with another
-// daemon.
+// `flag` names the address in messages. The service must outlive the listener. `refused` is told
+// each connection that a limit closes. kUnavailable: the port is taken, or the address is not one
+// of this machine. A port is never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
-                                const ListenerLimits& limits,
-                                const std::vector<grpc::Service*>& services);
+                                const ListenerLimits& limits, Door::Refused refused,
+                                const CallService& service);
 
 }  // namespace hyperserve

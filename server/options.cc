@@ -7,6 +7,7 @@
 #include "core/base/host_port.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
+#include "server/net/connection_ledger.h"
 
 namespace hyperserve {
 namespace {
@@ -20,6 +21,8 @@ constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
 // The shipped corrections take up to 1e12.
 constexpr double kExaminationMacsOfCpu = 1e13, kExaminationMacsOfGpu = 1e15;
 constexpr int64_t kLiveRunsOfSolver = 8;
+constexpr int64_t kConnectionsMost = 4096;  // a connection carries any number of calls
+constexpr double kMemoryShare = 0.75;
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other hands out results
 
 template <class T>
@@ -48,6 +51,10 @@ absl::Status CheckTexts(const Options& options) {
       options.log_level != "error") {
     return absl::InvalidArgumentError(
         absl::StrCat("--log_level=", options.log_level, " is none of debug, info, warn, error"));
+  }
+  if (options.log_format != "logfmt" && options.log_format != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_format=", options.log_format, " is none of logfmt, json"));
   }
   HS_RETURN_IF_ERROR(
       Annotate(ParseHostPort(options.address, /*port_min=*/0).status(), "--address"));
@@ -83,11 +90,15 @@ Options InForce(Options options, const Machine& machine) {
   decide(options.examination_macs_max, cpu ? kExaminationMacsOfCpu : kExaminationMacsOfGpu);
   decide(options.evaluation_macs_fixed, cpu ? kFixedMacsOfCore : kFixedMacsOfGpu);
   decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
+  const int64_t connections = SharesOf(machine.descriptors).calls;
+  decide(options.connections_max, std::min(connections, kConnectionsMost));
+  decide(options.memory_max, kMemoryShare * machine.memory_bytes);
   // A lowered maximum also lowers the default, so that an operator need not set both.
   const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
   bound(options.deadline_default_seconds, options.deadline_max_seconds);
   bound(options.reply_bytes_default, options.reply_bytes_max);
   bound(options.chunk_rows_default, options.request_rows_max);
+  bound(options.connections_max, connections);
   return options;
 }
 
@@ -107,6 +118,7 @@ CallLimits LimitsOf(const Options& options) {
           .chunk_rows_default = options.chunk_rows_default,
           .deadline_default = milliseconds(options.deadline_default_seconds),
           .deadline_max = milliseconds(options.deadline_max_seconds),
+          .request_arrival_max = milliseconds(options.request_arrival_max_seconds),
           .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
 }
 

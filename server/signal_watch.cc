@@ -14,11 +14,16 @@ constexpr int kExitOfSignal = 128;  // as shells do: 130 for SIGINT, 143 for SIG
 
 std::atomic<int> first{0};  // 0: no signal yet
 
+void End(int reason) {
+  int none = 0;
+  first.compare_exchange_strong(none, reason);
+  first.notify_all();
+}
+
 void Watch(sigset_t signals) {
   int signal = 0;
   sigwait(&signals, &signal);
-  first = signal;
-  first.notify_all();
+  End(signal);
   sigwait(&signals, &signal);
   _exit(kExitOfSignal + signal);
 }
@@ -33,6 +38,8 @@ void StartSignalWatch() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread(Watch, signals).detach();
 }
+
+void AskToEnd() { End(kOwnFault); }
 
 bool SignalCame() { return first != 0; }
 

@@ -9,6 +9,11 @@ namespace hyperserve {
 // runs.
 void StartSignalWatch();
 
+// Ends the daemon as a first signal would, for a fault of its own: WaitForSignal returns
+// kOwnFault. Does nothing after a signal. Thread-safe.
+void AskToEnd();
+inline constexpr int kOwnFault = -1;
+
 // Has the first signal come? Thread-safe; never waits.
 bool SignalCame();
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/metrics/http_server.h"
+#include "server/net/http_request.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {

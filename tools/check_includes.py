@@ -10,7 +10,7 @@ MODEL = ["core/model/layers", "core/model/spec", "core/model/net", "core/model/r
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
         "core/engine/readable", "core/engine/fused"]
 TRAINING = ["training/data", "training/fit", "training/measure"]
-SERVER = ["server/clock", "server/metrics", "server/batching", "server/registry", "server/calls",
+SERVER = ["server/clock", "server/metrics", "server/net", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
 
 # Folder: the folders of ours that its files may include beside their own. The longest matching row counts.
@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "core/engine/readable": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine"],
     "server/clock": [],
     "server/metrics": [],
+    "server/net": [],
     "server/batching": ["core/base", "core/plan", "core/io", "core/engine", "server/metrics", "server/clock"],
     "server/registry": ["core/base", "core/plan", "core/io", *MODEL, "core/engine", "server/metrics",
                         "server/clock"],

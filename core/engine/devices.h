@@ -16,9 +16,9 @@ struct DeviceInfo {
 // The CPU first, then the CUDA devices in their order; without a driver the CPU only. Never fails.
 std::vector<DeviceInfo> ListDevices();
 
-// Makes results reproducible: sets MKL_CBWR and CUBLAS_WORKSPACE_CONFIG, turns TF32 off and
-// deterministic algorithms on. Lets the allocator keep the memory of an evaluation for the next
-// one. Call it once, at the start of main, before the first tensor and the first thread.
+// Makes results reproducible: sets MKL_CBWR, turns TF32 off and deterministic algorithms on. Lets
+// the allocator keep the memory of an evaluation for the next one. Call it once, at the start of
+// main, before the first tensor and the first thread.
 void SetUpNumerics();
 
 }  // namespace hyperserve

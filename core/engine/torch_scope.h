@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
@@ -12,12 +13,13 @@ namespace hyperserve {
 // A stream of the device for one run alone; on the CPU the default stream, which all runs share.
 using StreamLease = std::shared_ptr<const c10::Stream>;
 
-// The state of LibTorch within a call of a run: no gradients, one thread, the run's stream.
+// The state of LibTorch within a call of a run: inference (no gradients, no versions of tensors),
+// one thread, the run's stream.
 struct TorchScope {
   explicit TorchScope(c10::Stream stream) : stream_guard(stream) {
     if (at::get_num_threads() != 1) at::set_num_threads(1);
   }
-  at::NoGradGuard no_grad;
+  c10::InferenceMode inference;
   c10::StreamGuard stream_guard;
 };
 

@@ -5,24 +5,8 @@
 #include <limits>
 
 namespace hyperserve {
-namespace {
 
-// Aim below the tolerance, so that few steps are refused.
-constexpr double kSafety = 0.9;
-// Bounds of one change of the step size.
-constexpr double kFactorMin = 0.2;
-constexpr double kFactorMax = 10.0;
-// PI control: the weight of the previous step's norm, and of this one's.
-constexpr double kProportional = 0.2;
-constexpr double kIntegral = 1.0 - 0.75 * kProportional;
-// Lower bound of the previous norm, which would else dominate the factor.
-constexpr double kNormMin = 1e-4;
-// A step may be this much longer if it is the last, so that no tiny step follows.
-constexpr double kLastStepStretch = 1.01;
-// In units of the last place of s.
-constexpr double kSmallestStepUlps = 10.0;
-
-}  // namespace
+using namespace step_control;  // NOLINT(google-build-using-namespace): its constants
 
 StepController::Decision StepController::Decide(double error_norm) {
   const double exponent = 1.0 / estimate_order_;
@@ -41,20 +25,19 @@ StepController::Decision StepController::Decide(double error_norm) {
 }
 
 double FirstStepGuess(double state_norm, double slope_norm, double span) {
-  constexpr double kTiny = 1e-5, kFallback = 1e-6;
-  const bool usable = state_norm >= kTiny && slope_norm >= kTiny && std::isfinite(state_norm) &&
-                      std::isfinite(slope_norm);
-  return std::min(usable ? 0.01 * state_norm / slope_norm : kFallback, span);
+  const bool usable = state_norm >= kFirstNormMin && slope_norm >= kFirstNormMin &&
+                      std::isfinite(state_norm) && std::isfinite(slope_norm);
+  return std::min(usable ? kFirstShare * state_norm / slope_norm : kFirstFallback, span);
 }
 
 double FirstStep(double guess, double slope_norm, double curvature_norm, int embedded_order,
                  double span) {
-  constexpr double kFlat = 1e-15, kAim = 0.01;
   if (!std::isfinite(slope_norm) || !std::isfinite(curvature_norm)) return guess;
   const double steepest = std::max(slope_norm, curvature_norm);
-  const double step = steepest <= kFlat ? std::max(1e-6, guess * 1e-3)
-                                        : std::pow(kAim / steepest, 1.0 / (embedded_order + 1));
-  return std::min({100.0 * guess, step, span});
+  const double step = steepest <= kFirstFlat
+                          ? std::max(kFirstFallback, guess * kFirstFlatGrowth)
+                          : std::pow(kFirstShare / steepest, 1.0 / (embedded_order + 1));
+  return std::min({kFirstGrowthMax * guess, step, span});
 }
 
 double FitStep(double s, double eps, double s1) {

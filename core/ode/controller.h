@@ -9,6 +9,34 @@
 
 namespace hyperserve {
 
+// The constants of step size control, for this file and for its twin on tensors
+// (core/engine/readable/slot_control.h).
+namespace step_control {
+// Aim below the tolerance, so that few steps are refused.
+inline constexpr double kSafety = 0.9;
+// Bounds of one change of the step size.
+inline constexpr double kFactorMin = 0.2;
+inline constexpr double kFactorMax = 10.0;
+// PI control: the weight of the previous step's norm, and of this one's.
+inline constexpr double kProportional = 0.2;
+inline constexpr double kIntegral = 1.0 - 0.75 * kProportional;
+// The previous norm at the start, and its lower bound: a smaller one would dominate the factor.
+inline constexpr double kNormMin = 1e-4;
+// A step may be this much longer if it is the last, so that no tiny step follows.
+inline constexpr double kLastStepStretch = 1.01;
+// In units of the last place of s.
+inline constexpr double kSmallestStepUlps = 10.0;
+// The first step: the least usable norm, the guess where there is none, the share of a norm that
+// it aims at, the steepest slope that counts as flat, how much a flat row's step shrinks from the
+// guess, and how much any may grow.
+inline constexpr double kFirstNormMin = 1e-5;
+inline constexpr double kFirstFallback = 1e-6;
+inline constexpr double kFirstShare = 0.01;
+inline constexpr double kFirstFlat = 1e-15;
+inline constexpr double kFirstFlatGrowth = 1e-3;
+inline constexpr double kFirstGrowthMax = 100.0;
+}  // namespace step_control
+
 // Accepts or refuses each step of one row, and chooses the size of the next.
 class StepController {
  public:
@@ -27,8 +55,8 @@ class StepController {
 
  private:
   int estimate_order_;
-  double previous_norm_ = 1e-4;  // of the last accepted step
-  bool refused_ = false;         // the last step was refused: no growth right after
+  double previous_norm_ = step_control::kNormMin;  // of the last accepted step
+  bool refused_ = false;  // the last step was refused: no growth right after
 };
 
 // The size of the first step, in two parts: FirstStep needs the slope at the end of an Euler step

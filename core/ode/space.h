@@ -25,17 +25,26 @@ struct Term {
 // the result of a row depends on the values of that row only. No function fails: numbers that are
 // not finite spread, and Finite finds them. A space may throw exceptions of its library, which pass
 // through the solver.
+//
+// What one step needs of it (step.h):
 template <class S>
-concept StateSpace = requires(const S& space, const typename S::State& z,
-                              typename S::State& mutable_z, const PerRow& per_row,
-                              std::span<const Term<typename S::State>> terms,
-                              const std::vector<bool>& mask, const std::vector<int64_t>& indices,
-                              const PerRow& tolerances) {
+concept StepSpace = requires(const S& space, const typename S::State& z, const PerRow& per_row,
+                             std::span<const Term<typename S::State>> terms) {
   { space.Rows(z) } -> std::convertible_to<int64_t>;
   // f(s, z), with one depth s for each row.
   { space.Field(per_row, z) } -> std::same_as<typename S::State>;
   // z + sum_j weights_j * slope_j, row by row, summed in the order given.
   { space.Combine(z, terms) } -> std::same_as<typename S::State>;
+  // A state of zeros of the same shape.
+  { space.Zero(z) } -> std::same_as<typename S::State>;
+};
+
+// What a solver needs of it (solver.h):
+template <class S>
+concept StateSpace = StepSpace<S> &&
+    requires(const S& space, const typename S::State& z, typename S::State& mutable_z,
+             const std::vector<bool>& mask, const std::vector<int64_t>& indices,
+             const PerRow& tolerances) {
   // Row i of the first state where mask[i] is set, else row i of the second.
   { space.Where(mask, z, z) } -> std::same_as<typename S::State>;
   // The rows at these indices, in this order; at least one.
@@ -48,8 +57,6 @@ concept StateSpace = requires(const S& space, const typename S::State& z,
   // sqrt(mean_i (e_i / (atol + rtol max(|z0_i|, |z1_i|)))^2); NaN where a number of e, z0 or z1 is
   // not finite, infinite where the sum overflows. e is a state that holds an error estimate.
   { space.ErrorNorms(z, z, z, tolerances, tolerances) } -> std::same_as<PerRow>;
-  // A state of zeros of the same shape.
-  { space.Zero(z) } -> std::same_as<typename S::State>;
   // Called once after each fixed step, before its rows are checked. A space that carries tangents
   // of the step map adds log|det| to the row's log-density here and resets the tangents. Other
   // spaces do nothing.
@@ -59,11 +66,14 @@ concept StateSpace = requires(const S& space, const typename S::State& z,
 // A space that also holds a correction g. slopes[0] is stage 1, slopes[1] stage 2 where the method
 // has one; z_first = z(s0) is the state at the start of the whole solve (the input "state_0").
 template <class S>
-concept CorrectedSpace = StateSpace<S> &&
+concept CorrectedStepSpace = StepSpace<S> &&
     requires(const S& space, const typename S::State& z, const PerRow& per_row,
              std::span<const typename S::State> slopes) {
   // g(eps, s, z, slopes, z_first)
   { space.Correction(per_row, per_row, z, slopes, z) } -> std::same_as<typename S::State>;
 };
+
+template <class S>
+concept CorrectedSpace = StateSpace<S> && CorrectedStepSpace<S>;
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// One step of a method, classical or hypersolved, over any StateSpace. The engines serve these
+// One step of a method, classical or hypersolved, over any StepSpace. The engines serve these
 // functions and the trainer differentiates them; no second copy of the step exists.
 //
 //   psi    = sum_j b_j r_j            r_i = f(s + c_i eps, z + eps sum_j a_ij r_j)
@@ -32,7 +32,7 @@ inline PerRow ScaledPower(const PerRow& eps, int power, double factor) {
 
 // base + sum_i weights_i * states_i, with terms that are added one by one. The states must outlive
 // the call of Sum.
-template <StateSpace Space>
+template <StepSpace Space>
 class Combination {
  public:
   using State = typename Space::State;
@@ -63,7 +63,7 @@ class Combination {
 };
 
 // The next slope r_i, given the i - 1 slopes before it. One evaluation of f.
-template <StateSpace Space>
+template <StepSpace Space>
 typename Space::State NextSlope(const Space& space, const Tableau& tableau, const PerRow& s,
                                 const PerRow& eps, const typename Space::State& z,
                                 std::span<const typename Space::State> slopes) {
@@ -77,7 +77,7 @@ typename Space::State NextSlope(const Space& space, const Tableau& tableau, cons
 }
 
 // The first `stages` slopes r_1, r_2, ... One evaluation of f each.
-template <StateSpace Space>
+template <StepSpace Space>
 std::vector<typename Space::State> Slopes(const Space& space, const Tableau& tableau, int stages,
                                           const PerRow& s, const PerRow& eps,
                                           const typename Space::State& z) {
@@ -90,7 +90,7 @@ std::vector<typename Space::State> Slopes(const Space& space, const Tableau& tab
 }
 
 // z + eps psi. `slopes` holds at least the stages that b uses.
-template <StateSpace Space>
+template <StepSpace Space>
 typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
                                       const typename Space::State& z,
                                       std::span<const typename Space::State> slopes) {
@@ -100,7 +100,7 @@ typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau
 }
 
 // z + eps psi + eps^(p+1) g, with a given g.
-template <StateSpace Space>
+template <StepSpace Space>
 typename Space::State CorrectedUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
                                       const typename Space::State& z,
                                       std::span<const typename Space::State> slopes,
@@ -112,7 +112,7 @@ typename Space::State CorrectedUpdate(const Space& space, const Tableau& tableau
 }
 
 // psi.
-template <StateSpace Space>
+template <StepSpace Space>
 typename Space::State Psi(const Space& space, const Tableau& tableau,
                           const typename Space::State& z,
                           std::span<const typename Space::State> slopes) {
@@ -122,7 +122,7 @@ typename Space::State Psi(const Space& space, const Tableau& tableau,
 
 // R = (z_end - z - eps psi) / eps^(p+1), with the reference z_end = z(s + eps). Residual fitting
 // trains g to equal R. Precondition: eps != 0.
-template <StateSpace Space>
+template <StepSpace Space>
 typename Space::State Residual(const Space& space, const Tableau& tableau, const PerRow& eps,
                                const typename Space::State& z,
                                std::span<const typename Space::State> slopes,
@@ -138,14 +138,14 @@ typename Space::State Residual(const Space& space, const Tableau& tableau, const
   return scaled.Sum(space, space.Zero(z));
 }
 
-template <StateSpace Space>
+template <StepSpace Space>
 struct Step {
   typename Space::State z_next;
   std::vector<typename Space::State> slopes;  // those that z_next needs, stage 1 first
 };
 
 // One step with g = 0. solution_stages() evaluations of f.
-template <StateSpace Space>
+template <StepSpace Space>
 Step<Space> ClassicalStep(const Space& space, const Tableau& tableau, const PerRow& s,
                           const PerRow& eps, const typename Space::State& z) {
   auto slopes = Slopes(space, tableau, tableau.solution_stages(), s, eps, z);
@@ -154,7 +154,7 @@ Step<Space> ClassicalStep(const Space& space, const Tableau& tableau, const PerR
 }
 
 // z + eps psi + eps^(p+1) g, with one evaluation of the space's g. z_first = z(s0).
-template <CorrectedSpace Space>
+template <CorrectedStepSpace Space>
 typename Space::State HypersolvedUpdate(const Space& space, const Tableau& tableau, const PerRow& s,
                                         const PerRow& eps, const typename Space::State& z,
                                         const typename Space::State& z_first,
@@ -164,7 +164,7 @@ typename Space::State HypersolvedUpdate(const Space& space, const Tableau& table
 }
 
 // One step with the space's g: solution_stages() evaluations of f and one of g.
-template <CorrectedSpace Space>
+template <CorrectedStepSpace Space>
 Step<Space> HypersolvedStep(const Space& space, const Tableau& tableau, const PerRow& s,
                             const PerRow& eps, const typename Space::State& z,
                             const typename Space::State& z_first) {

@@ -55,7 +55,9 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   spec.save_at = std::move(job.task.save_at);
   spec.want_state = job.task.want_state;
   spec.want_outputs = job.task.want_outputs;
-  if (job.task.log_density) spec.log_density = LogDensity::kDivergence;
+  if (job.task.log_density) {
+    spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
+  }
   return Prepared{.served = std::move(job.served), .plan = std::move(job.plan), .work = work};
 }
 

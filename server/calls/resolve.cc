@@ -13,7 +13,8 @@ namespace hyperserve {
 namespace {
 
 // The default plan in the tier that was asked for. A hypersolved default is replaced by the
-// fallback where a log-density is asked for, which it cannot carry; the reply says which plan ran.
+// fallback where a log-density is asked for: it runs in one direction only, and densities are asked
+// for in both. The reply says which plan ran.
 Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
   Plan plan = DefaultPlanOf(model.calibration);
@@ -28,11 +29,6 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
         "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
         "was measured)");
   }
-  if (task.log_density && plan.hypersolved()) {
-    return absl::UnimplementedError(
-        absl::StrCat("the log-density of hypersolved plans ('", PrintPlan(plan),
-                     "') is not served yet; ask for a classical one, as in 'dopri5:1e-5'"));
-  }
   if (!task.save_at.empty() && plan.fixed() != nullptr &&
       RunsFromTable(plan.fixed()->method.method)) {
     return absl::FailedPreconditionError(
@@ -41,6 +37,32 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
                      "in 'dopri5:1e-5'"));
   }
   return absl::OkStatus();
+}
+
+// The smallest tolerances that the arithmetic of a tier can meet: about one unit in the last place
+// of float32, and some hundred of double, whose field is rounded as well.
+double SmallestTolerance(Tier tier) { return tier == Tier::kDouble ? 1e-13 : 1e-7; }
+
+absl::Status CheckTolerances(const Plan& plan) {
+  const AdaptivePlan* const adaptive = plan.adaptive();
+  const double smallest = SmallestTolerance(plan.tier);
+  // Either one alone bounds what is asked of states around 1.
+  if (adaptive == nullptr || std::max(adaptive->rtol, adaptive->atol) >= smallest) {
+    return absl::OkStatus();
+  }
+  AdaptivePlan sensible = *adaptive, exact = *adaptive;
+  sensible.rtol = sensible.atol = smallest;
+  exact.rtol = exact.atol =
+      std::max(std::max(adaptive->rtol, adaptive->atol), SmallestTolerance(Tier::kDouble));
+  const std::string way_out =
+      plan.tier == Tier::kDouble
+          ? ""
+          : absl::StrCat(", or '", PrintPlan({.choice = exact, .tier = Tier::kDouble}), "'");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "plan '", PrintPlan(plan), "': tier ", Absl(TierName(plan.tier)),
+      " cannot meet this tolerance, and more steps would only add rounding errors; the smallest "
+      "sensible one is '",
+      PrintPlan({.choice = sensible, .tier = plan.tier}), "'", way_out));
 }
 
 absl::Status CheckLimits(const Plan& plan, const AskTerms& terms, const CallLimits& limits) {
@@ -118,6 +140,7 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   ResolvedPlan resolved;
   resolved.plan = FillInDefault(*terms.plan, model, task);
   HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
   // A fixed plan does not use the limit and always gets the same value.

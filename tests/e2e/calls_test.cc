@@ -133,13 +133,17 @@ TEST_F(Calls, SampleIsTheExactFlowOfPhiloxNoise) {
 }
 
 TEST_F(Calls, HypersolvedSampleUsesTheActiveGeneration) {
-  const auto reply = client().Sample(tiny::SampleRows(20, "hyper_heun:2"), Soon());
+  v1::SampleRequest request = tiny::SampleRows(20, "hyper_heun:2");
+  request.set_log_density(true);
+  const auto reply = client().Sample(request, Soon());
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->info().generation(), 1);
   EXPECT_THAT(reply->info().nfe(), testing::ElementsAre(4));
   EXPECT_THAT(reply->info().correction_evaluations(), testing::ElementsAre(2));
   EXPECT_LT(Distance(Numbers(reply->samples()), tiny::ExactSamples(20)), kFloatError)
       << "the default correction is exact at K = 2";
+  EXPECT_LT(Distance(Numbers(reply->log_density()), tiny::ExactSampleLogDensities(20)),
+            kFloatError);
   const auto classical = client().Sample(tiny::SampleRows(20, "heun:2"), Soon());
   EXPECT_GT(Distance(Numbers(classical->samples()), tiny::ExactSamples(20)), 1e-3);
 }

@@ -37,6 +37,7 @@ class Daemon {
   ClientOptions client_options() const;
   const std::string& address() const { return address_; }
   const std::string& admin_address() const { return admin_address_; }
+  const std::string& http_address() const { return http_address_; }
   HttpAnswer Get(const std::string& path) const;
 
   void Signal(int signal) const { process_->Signal(signal); }

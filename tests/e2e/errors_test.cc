@@ -320,10 +320,6 @@ TEST_F(Errors, UnimplementedSaysSo) {
   };
   expect(client_->Sample(tiny::SampleRows(1, "auto:1e-2,2ms"), Soon()).status(), "automatic");
   expect(client_->Sample(tiny::SampleRows(1, "heun:1/fast"), Soon()).status(), "fast");
-  expect(client_->LogProb(tiny::LogProbRows(1, "hyper_heun:2"), Soon()).status(), "hyper_heun:2");
-  v1::SampleRequest with_density = tiny::SampleRows(1, "hyper_heun:2");
-  with_density.set_log_density(true);
-  expect(client_->Sample(with_density, Soon()).status(), "log-density of hypersolved plans");
   const auto admin = v1::Admin::NewStub(
       grpc::CreateChannel(daemon_->admin_address(), grpc::InsecureChannelCredentials()));
   const auto expect_admin = [&](auto call) {

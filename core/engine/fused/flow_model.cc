@@ -123,6 +123,7 @@ FlowInput InputOf(CorrectionInput input) {
     case CorrectionInput::kStep:
       return FlowInput::kStep;
     case CorrectionInput::kDepth:
+    case CorrectionInput::kSlopes:  // of readouts only, which have no one-step method
       break;
   }
   return FlowInput::kDepth;

@@ -103,6 +103,7 @@ class FusedRun final : public Run {
       count += one.segment.rows;
     }
     const at::Device device = stream_->device();
+    queued_ = 0;
     at::Tensor z0;
     if (spec_.entry != Entry::kNoise) {
       z0 = ReadRows(spec_, segments, at::kFloat, device).contiguous();
@@ -141,19 +142,37 @@ class FusedRun final : public Run {
     if (!bytes.is_cuda()) return bytes;
     at::Tensor pinned = at::empty(bytes.sizes(), at::TensorOptions(at::kByte).pinned_memory(true));
     pinned.copy_(bytes, /*non_blocking=*/true);
-    stream_->synchronize();
+    Wait();
     return pinned;
+  }
+
+  // Lets the device finish first where it could not do this work within the time of a launch as
+  // well: cancellation is noticed between the two.
+  void MakeRoom(int64_t row_evaluations) {
+    if (queued_ + row_evaluations > kLaunchRowEvaluations) {
+      Wait();
+      queued_ = 0;
+    }
+    queued_ += row_evaluations;
+  }
+
+  void Wait() const {
+    if (stream_->device().is_cuda()) stream_->synchronize();
   }
 
   // Solves one segment; moves the pointers in `rows` behind it.
   absl::Status Launch(const Segment& segment, const std::function<bool()>& cancelled,
-                      kernels::FlowRows& rows) const {
+                      kernels::FlowRows& rows) {
     const kernels::FlowPlan plan = FlowPlanOf(spec_, StepsOf(segment));
-    const int64_t at_once = LaunchRows(plan.steps * stages_);
+    const int64_t evaluations = plan.steps * stages_, at_once = LaunchRows(evaluations);
     rows.seed = segment.seed;
     for (int64_t begin = 0; begin < segment.rows; begin += at_once) {
-      if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
       rows.count = std::min(at_once, segment.rows - begin);
+      MakeRoom(std::max(rows.count, kLaunchRowsLeast) * evaluations);
+      if (cancelled && cancelled()) {
+        Wait();  // the weights may go with this run
+        return absl::CancelledError("the batch was cancelled");
+      }
       rows.first_row = segment.first_row + static_cast<uint64_t>(begin);
       flow_->Solve(plan, rows);
       if (rows.z0 != nullptr) rows.z0 += rows.count * dimensions();
@@ -210,6 +229,7 @@ class FusedRun final : public Run {
   std::vector<Waiting> waiting_;
   std::vector<SolvedSegment> finished_;
   Ticket next_ticket_ = 0;
+  int64_t queued_ = 0;  // evaluations of f on rows, started since the last Wait
 };
 
 }  // namespace

@@ -49,7 +49,8 @@ at::Tensor ApplyPerChannel(const at::Tensor& x, const std::vector<double>& value
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[1] = static_cast<int64_t>(values.size());
   at::Tensor result = x.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  return apply(result, at::tensor(values, at::kDouble).view(shape));
+  const at::Tensor each = at::tensor(values, at::kDouble).view(shape);
+  return apply(result, each.to(x.device(), /*non_blocking=*/true));
 }
 
 at::Tensor Preprocessed(at::Tensor x, const InputSpec& input) {
@@ -110,11 +111,11 @@ at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at
       parts.push_back(Noise(*spec.model, segment, dtype, device));
       continue;
     }
-    at::Tensor rows = TensorFromView(segment.data);
+    at::Tensor rows = TensorFromView(segment.data).to(device, /*non_blocking=*/true);
     if (spec.entry == Entry::kInput) {
       rows = Preprocessed(std::move(rows), spec.model->spec().input);
     }
-    parts.push_back(rows.to(device, dtype));
+    parts.push_back(rows.to(dtype));
   }
   return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
 }

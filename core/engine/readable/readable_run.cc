@@ -14,9 +14,11 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/readable/batch_rows.h"
+#include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/row_numbers.h"
 #include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/segment_results.h"
+#include "core/engine/readable/slot_run.h"
 #include "core/engine/readable/solve_setup.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/engine/torch_scope.h"
@@ -192,7 +194,10 @@ class ReadableRun final : public Run {
     if (spec_.log_density != LogDensity::kNone) {
       result.log_density = LogDensities(solved.state, converged);
     }
-    Count(solved.counts, result);
+    const RowCosts costs(spec_);
+    for (const RowCounts& row : solved.counts) {
+      costs.Append(row.nfe, row.correction_evaluations, result);
+    }
     return ended;
   }
 
@@ -206,24 +211,6 @@ class ReadableRun final : public Run {
       result.as<double>()[i] = converged[i] ? value : kNaN;
     }
     return result;
-  }
-
-  void Count(const std::vector<RowCounts>& counts, BatchResult& result) const {
-    int64_t maps = spec_.entry == Entry::kInput ? spec_.model->stem_macs() : 0;
-    if (spec_.want_outputs) maps += spec_.model->head_macs();
-    const int64_t field_macs = spec_.model->field_macs();
-    const int64_t correction_macs = spec_.correction == nullptr ? 0 : spec_.correction->macs();
-    const int64_t passes =
-        spec_.log_density == LogDensity::kNone ? 1 : 1 + spec_.model->state_elements();
-    const bool learned = spec_.method.method == Method::kLearned;
-    for (const RowCounts& row : counts) {
-      // A row of a learned solver has as many evaluations as its table.
-      const int64_t corrections = learned ? spec_.correction->table(row.nfe)->macs
-                                          : row.correction_evaluations * correction_macs;
-      result.nfe.push_back(static_cast<int32_t>(row.nfe));
-      result.correction_evaluations.push_back(static_cast<int32_t>(row.correction_evaluations));
-      result.macs.push_back(maps + passes * (row.nfe * field_macs + corrections));
-    }
   }
 
   // Fixed after construction.
@@ -243,6 +230,9 @@ class ReadableRun final : public Run {
 }  // namespace
 
 std::unique_ptr<Run> MakeReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {
+  if (stream->device().is_cuda() && SlotRunSupports(spec)) {
+    return MakeSlotRun(spec, std::move(stream), rows);
+  }
   return std::make_unique<ReadableRun>(spec, std::move(stream), rows);
 }
 

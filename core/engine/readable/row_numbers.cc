@@ -107,10 +107,17 @@ std::vector<bool> RowsFinite(const at::Tensor& z) {
   return std::vector<bool>(begin, begin + finite.numel());
 }
 
+at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, const int64_t row_dim) {
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[static_cast<size_t>(row_dim)] = per_row.size(0);
+  return per_row.view(shape);
+}
+
 at::Tensor RowTensor(const PerRow& values, const at::TensorOptions& like) {
   at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
   std::memcpy(host.data_ptr<double>(), values.data(), values.size() * sizeof(double));
-  return host.to(like.device(), c10::typeMetaToScalarType(like.dtype()));
+  // The driver has read pageable memory when the call returns.
+  return host.to(like.device(), c10::typeMetaToScalarType(like.dtype()), /*non_blocking=*/true);
 }
 
 PerRow RowValues(const at::Tensor& tensor) {

@@ -29,6 +29,10 @@ PerRow LogStandardNormal(const at::Tensor& z);
 // For each row: is every number finite?
 std::vector<bool> RowsFinite(const at::Tensor& z);
 
+// A tensor [B] in a shape that broadcasts over x. The rows of x lie along its dimension `row_dim`.
+// Does not wait.
+at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, int64_t row_dim);
+
 // A tensor [B] of these numbers, with the dtype and device of `like`; and the way back, from [B].
 at::Tensor RowTensor(const PerRow& values, const at::TensorOptions& like);
 PerRow RowValues(const at::Tensor& tensor);

@@ -61,6 +61,8 @@ class TensorSpace {
 
   explicit TensorSpace(Options options);
 
+  const Options& options() const { return options_; }
+
   // The state at the start of a solve. z has the dtype and device of the nets.
   State Start(at::Tensor z) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.

@@ -56,14 +56,18 @@ inline auto Forward(const LeakyReluLayer& leaky, const at::Tensor& a) {
   });
 }
 
-// (max(b, 0) + log(1 + e^-|b|)) / beta with b = beta a: no cancellation and no overflow.
+// (max(b, 0) + log(1 + e^-|b|)) / beta with b = beta a: no cancellation and no overflow. On CUDA
+// one kernel does it: log1p(e^b), and b itself from where e^-b is below half a unit in its last
+// place.
 inline auto Forward(const SoftplusLayer& softplus, const at::Tensor& a) {
   const double beta = softplus.beta;
   const at::Tensor b = beta == 1.0 ? a : a * beta;
-  // maximum() splits the derivative between equal arguments, which gives the correct 1/2 at zero.
-  const at::Tensor y =
-      at::log1p(at::abs(b).neg_().exp()).add_(at::maximum(b, at::zeros({}, b.options())));
-  return Pointwise(beta == 1.0 ? y : y / beta, [b] { return at::sigmoid(b); });
+  const auto value = [&] {
+    if (b.is_cuda()) return at::softplus(b, 1.0, b.scalar_type() == at::kDouble ? 40.0 : 20.0);
+    // maximum() splits the derivative between equal arguments, which gives the correct 1/2 at zero.
+    return at::log1p(at::abs(b).neg_().exp()).add_(at::maximum(b, at::zeros({}, b.options())));
+  };
+  return Pointwise(beta == 1.0 ? value() : value() / beta, [b] { return at::sigmoid(b); });
 }
 
 // a p with p = (1 + erf(a / sqrt 2)) / 2 or p = (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))) / 2
@@ -81,9 +85,11 @@ inline auto Forward(const GeluLayer& gelu, const at::Tensor& a) {
 }
 
 inline auto Forward(const PreluLayer&, const at::Tensor& x, const BoundLayer& bound) {
-  const at::Tensor slopes = PerChannel(bound.weight, x), positive = at::gt(x, 0);
-  return Pushforward{at::where(positive, x, x * slopes),
-                     [=](const at::Tensor& t) { return at::where(positive, t, t * slopes); }};
+  const at::Tensor slopes = PerChannel(bound.weight, x);
+  const at::Tensor y = x.is_cuda() ? at::prelu(x, bound.weight)  // one kernel instead of three
+                                   : at::where(at::gt(x, 0), x, x * slopes);
+  return Pushforward{y,
+                     [=](const at::Tensor& t) { return at::where(at::gt(x, 0), t, t * slopes); }};
 }
 
 }  // namespace hyperserve

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait by spinning
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("HYPERSERVE_BIN", ROOT / "build/release/bin"))
 SOON = 60  # seconds that a quick event may take on a busy machine
@@ -20,11 +22,12 @@ if os.environ.get("HYPERSERVE_TORCH_SITE"):
 
 
 class Daemon:
-    """Serves a copy of `models` until `stop`."""
+    """Serves `models`, or a copy in `folder`, until `stop`."""
 
-    def __init__(self, folder, models, *flags):
-        self.models = folder / "models"
-        shutil.copytree(models, self.models)
+    def __init__(self, folder, models, *flags, copy=True):
+        self.models = folder / "models" if copy else models
+        if copy:
+            shutil.copytree(models, self.models)
         self._folder, self._flags = folder, flags
         self.start("127.0.0.1:0")
 

@@ -140,7 +140,7 @@ TEST_P(LearnedTest, WhatDoesNotFitIsRefusedInWords) {
   EXPECT_THAT(TryRun(solve, rows).status().message(), HasSubstr("for learned"));
   solve.correction = nullptr;
   solve.plan = Hypersolved(Method::kLearned, 4);
-  EXPECT_THAT(TryRun(solve, rows).status().message(), HasSubstr("tables of its model"));
+  EXPECT_THAT(TryRun(solve, rows).status().message(), HasSubstr("without a correction"));
 
   const FixedPlan four = Hypersolved(Method::kLearned, 4), three = Hypersolved(Method::kLearned, 3);
   const Direction to_data = Direction::kNoiseToData;

@@ -10,6 +10,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "server/batching/work.h"
 #include "server/calls/limits.h"
@@ -45,6 +46,15 @@ TEST(PrepareSample, IsNoiseByRowNumber) {
   EXPECT_EQ(work.segment.seed, 11u);
   EXPECT_EQ(work.segment.first_row, 100u);
   EXPECT_EQ(work.bytes, 5 * (2 * 4 + 8));
+}
+
+TEST(PrepareSample, TheDensityOfACorrectedPlanIsThatOfItsStepMap) {
+  SampleAsk ask = Samples(5);
+  ask.terms.plan = ParsePlan("hyper_heun:2");
+  ask.log_density = true;
+  const auto prepared = Prepare(ask, ServedTinyFlow(), kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(prepared->work.spec.log_density, LogDensity::kStepMap);
 }
 
 TEST(PrepareSample, Refusals) {

@@ -1,4 +1,4 @@
-#include "server/metrics/http_server.h"
+#include "server/net/http_server.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "server/net/http_request.h"
 
 namespace hyperserve {
 namespace {
@@ -57,12 +59,13 @@ class RawClient {
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartAlive(const std::string& host = "127.0.0.1") {
-  return HttpServer::Start(host, 0, {{"/livez", [] { return HttpReply{.body = "alive\n"}; }}});
+  return HttpServer::Start({.host = host},
+                           {{"/livez", [] { return HttpReply{.body = "alive\n"}; }}});
 }
 
 TEST(HttpServer, AnswersByPath) {
   auto server = HttpServer::Start(
-      "127.0.0.1", 0,
+      {.host = "127.0.0.1"},
       {{"/livez", [] { return HttpReply{.body = "alive\n"}; }},
        {"/readyz", [] { return HttpReply{.status = 503, .body = "loading\n"}; }}});
   ASSERT_TRUE(server.ok()) << server.status();
@@ -100,9 +103,9 @@ TEST(HttpServer, OtherMethodsAreNotAllowed) {
 }
 
 TEST(HttpServer, TakenPortIsAnErrorInWords) {
-  auto first = HttpServer::Start("127.0.0.1", 0, {});
+  auto first = HttpServer::Start({.host = "127.0.0.1"}, {});
   ASSERT_TRUE(first.ok());
-  const auto second = HttpServer::Start("127.0.0.1", (*first)->port(), {});
+  const auto second = HttpServer::Start({.host = "127.0.0.1", .port = (*first)->port()}, {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string((*first)->port())));
 }
@@ -141,6 +144,23 @@ TEST(HttpServer, AFewSlowClientsDelayNobody) {
   }
 }
 
+TEST(HttpServer, AThousandSilentClientsDelayNobody) {
+  auto server = StartAlive();
+  ASSERT_TRUE(server.ok());
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 1000; ++i) {
+    silent.push_back(std::make_unique<RawClient>((*server)->port()));
+    if (i % 2 == 0) (void)silent.back()->Send(kStarted);
+  }
+  for (int probe = 0; probe < 5; ++probe) {
+    httplib::Client client("127.0.0.1", (*server)->port());
+    client.set_read_timeout(1);
+    const auto reply = client.Get("/livez");
+    ASSERT_TRUE(reply) << "probe " << probe;
+    EXPECT_EQ(reply->status, 200);
+  }
+}
+
 TEST(HttpServer, ARequestThatDripsIsEnded) {
   auto server = StartAlive();
   ASSERT_TRUE(server.ok());
@@ -168,8 +188,8 @@ TEST(HttpServer, ARequestWithoutEndIsEnded) {
 
 TEST(HttpServer, AnAnswerThatNobodyReadsIsGivenUp) {
   const std::string large(16 << 20, 'x');  // more than the sockets hold
-  auto server =
-      HttpServer::Start("127.0.0.1", 0, {{"/large", [&] { return HttpReply{.body = large}; }}});
+  auto server = HttpServer::Start({.host = "127.0.0.1"},
+                                  {{"/large", [&] { return HttpReply{.body = large}; }}});
   ASSERT_TRUE(server.ok());
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 8; ++i) {
@@ -187,7 +207,7 @@ TEST(HttpServer, EndsAtOnceBesideSlowClients) {
   auto server = StartAlive();
   ASSERT_TRUE(server.ok());
   std::vector<std::unique_ptr<RawClient>> slow;
-  for (int i = 0; i < 40; ++i) {  // more than threads: most still wait for one
+  for (int i = 0; i < 40; ++i) {
     slow.push_back(std::make_unique<RawClient>((*server)->port()));
     ASSERT_TRUE(slow.back()->Send(kStarted));
   }

@@ -1,0 +1,65 @@
+"""Writes a model folder from a public state dict, without torch and without running code of the file.
+
+    python -m hyperserve.import_model gaussian_to_moons.safetensors models/moons --layout torchcfm
+
+Reads safetensors and what torch.save writes. Then `hyperserve --check` reads the folder; it is removed if it does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+
+from hyperserve.folder import ModelFolderError, write_model
+from hyperserve.layers import LayoutError
+from hyperserve.layouts import LAYOUTS, Choices
+from hyperserve.tensor_files import TensorFileError, read_tensors
+
+
+def import_model(
+    file: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    layout: str,
+    choices: Choices = Choices(),
+    program: str | os.PathLike[str] | None = None,
+) -> pathlib.Path:
+    """The folder, which is new. TensorFileError, LayoutError and ModelFolderError say what does not fit."""
+    try:
+        imported = LAYOUTS[layout](read_tensors(file), choices)
+    except LayoutError as error:
+        raise LayoutError(f"{os.fspath(file)}: not of layout {layout}: {error}") from None
+    return write_model(folder, imported.spec, imported.tensors, program)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m hyperserve.import_model", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("file", help="the state dict: safetensors, or what torch.save wrote")
+    parser.add_argument("folder", help="the model folder to write; it must not exist")
+    parser.add_argument("--layout", required=True, choices=LAYOUTS)
+    parser.add_argument("--activation", help="between the field's layers, instead of the layout's: one, or a,b,c")
+    parser.add_argument("--time", choices=("first", "last", "none"), help="its place among the inputs of the field")
+    parser.add_argument("--direction", choices=("noise_to_data", "data_to_noise"), help="which way the field runs")
+    parser.add_argument("--span", type=float, nargs=2, default=(0.0, 1.0), metavar=("S0", "S1"))
+    parser.add_argument("--hyperserve", help="the daemon's program, for --check; default: HYPERSERVE_BINARY or the PATH")
+    given = parser.parse_args(words)
+    choices = Choices(
+        activations=given.activation.split(",") if given.activation else None,
+        time=given.time,
+        direction=given.direction,
+        span=tuple(given.span),
+    )
+    try:
+        folder = import_model(given.file, given.folder, layout=given.layout, choices=choices, program=given.hyperserve)
+    except (TensorFileError, LayoutError, ModelFolderError, OSError) as error:
+        print(f"import_model: {error}", file=sys.stderr)
+        return 1
+    print(f"{folder}: everything fits")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+// What rows of a batch cost, as their results tell it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/model/net/model.h"
+
+namespace hyperserve {
+
+// Immutable; any thread may call.
+class RowCosts {
+ public:
+  explicit RowCosts(const BatchSpec& spec);
+
+  // Appends the costs of one row with so many evaluations to the result.
+  void Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const;
+
+ private:
+  int64_t maps_macs_ = 0;  // of the input and the output map
+  int64_t passes_ = 1;     // one more for each tangent
+  int64_t field_macs_ = 0, correction_macs_ = 0;
+  std::shared_ptr<const Hypersolver> learned_;  // set where the correction is a learned solver
+};
+
+}  // namespace hyperserve

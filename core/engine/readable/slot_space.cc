@@ -1,0 +1,107 @@
+#include "core/engine/readable/slot_space.h"
+
+#include <cmath>
+
+#include "core/engine/readable/row_numbers.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/ode/space.h"
+
+namespace hyperserve {
+
+SlotSpace::SlotSpace(const TensorSpace::Options* options, const SlotClock& clock,
+                     const at::Tensor& like)
+    : options_(options), clock_(clock), like_(like.options()), slots_(like.size(0)) {
+  if (clock_.eps.each.defined()) eps_ = OverRows(Each(clock_.eps), like, 0);
+}
+
+at::Tensor SlotSpace::Each(const SlotNumbers& numbers) const {
+  return numbers.each.defined() ? numbers.each.to(like_.dtype())
+                                : at::full({slots_}, numbers.uniform, like_);
+}
+
+SlotNumbers SlotSpace::DepthAt(double theta) const {
+  const SlotNumbers &s = clock_.s, &eps = clock_.eps;
+  if (s.each.defined()) {
+    return {.each = theta == 0.0 ? s.each : at::add(s.each, eps.each, theta).clamp_max(clock_.s1)};
+  }
+  return {.uniform = s.uniform + theta * eps.uniform};
+}
+
+SlotSpace::State SlotSpace::Field(const PerRow& theta, const State& z) const {
+  const std::optional<double>& reflected = options_->reflected_clock_sum;
+  at::Tensor depth;
+  if (options_->field.uses_depth()) {
+    SlotNumbers at = DepthAt(theta.front());
+    if (reflected && at.each.defined()) at.each = *reflected - at.each;
+    if (reflected) at.uniform = *reflected - at.uniform;
+    depth = Each(at);
+  }
+  const at::Tensor slope = options_->field.Apply(z, depth);
+  return reflected ? at::neg(slope) : slope;
+}
+
+SlotSpace::State SlotSpace::Scaled(const State& y, int power) const {
+  if (eps_.defined()) {
+    at::Tensor scaled = y;
+    for (int i = 0; i < power; ++i) scaled = scaled * eps_;
+    return scaled;
+  }
+  const double factor = std::pow(clock_.eps.uniform, power);
+  return factor == 1.0 ? y : y * factor;
+}
+
+SlotSpace::State SlotSpace::Combine(const State& z, std::span<const Term<State>> terms) const {
+  if (terms.empty()) return z;
+  if (!eps_.defined()) {
+    at::Tensor sum = z;
+    for (const Term<State>& term : terms) {
+      sum = at::add(sum, *term.slope, term.weights->front() * clock_.eps.uniform);
+    }
+    return sum;
+  }
+  at::Tensor sum = *terms[0].slope * terms[0].weights->front();
+  for (const Term<State>& term : terms.subspan(1)) {
+    sum = at::add(sum, *term.slope, term.weights->front());
+  }
+  return at::addcmul(z, sum, eps_);
+}
+
+SlotSpace::State SlotSpace::Correction(const PerRow&, const PerRow& theta, const State& z,
+                                       std::span<const State> slopes, const State& z_first) const {
+  const SlotNumbers s = DepthAt(theta.front());
+  std::vector<int64_t> shape(z.sizes().begin(), z.sizes().end());
+  shape[1] = 1;
+  const auto constant = [&](const SlotNumbers& numbers) {
+    return numbers.each.defined() ? OverRows(Each(numbers), z, 0).expand(shape)
+                                  : at::full(shape, numbers.uniform, like_);
+  };
+  std::vector<at::Tensor> inputs;
+  for (const CorrectionInput input : options_->correction_inputs) {
+    switch (input) {
+      case CorrectionInput::kState:
+        inputs.push_back(z);
+        break;
+      case CorrectionInput::kSlope1:
+        inputs.push_back(slopes[0]);
+        break;
+      case CorrectionInput::kSlope2:
+        inputs.push_back(slopes[1]);
+        break;
+      case CorrectionInput::kState0:
+        inputs.push_back(z_first);
+        break;
+      case CorrectionInput::kStep:
+        inputs.push_back(constant(clock_.eps));
+        break;
+      case CorrectionInput::kDepth:
+        inputs.push_back(constant(s));
+        break;
+    }
+  }
+  const Net& net = *options_->correction;
+  const at::Tensor g = net.Apply(at::cat(inputs, 1), net.uses_depth() ? Each(s) : at::Tensor());
+  return Scaled(g, clock_.order);
+}
+
+}  // namespace hyperserve

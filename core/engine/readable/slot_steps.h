@@ -1,0 +1,108 @@
+// The rows in the slots of a bucket and their steps: all that a SlotRun has on the device. It knows
+// no segments. Not thread-safe; throws as LibTorch does; unusable after an exception.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/engine/readable/slot_control.h"
+#include "core/engine/readable/slot_space.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/ode/solve_options.h"
+#include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
+
+namespace hyperserve {
+
+// Slots [first, first + rows).
+struct SlotRange {
+  int64_t first = 0, rows = 0;
+};
+
+// Where some slots of a fixed plan stand.
+struct FixedPlace {
+  SlotRange slots;
+  int64_t step = 0, steps = 1;
+};
+
+// The rows of a range as they are now.
+struct SlotRows {
+  at::Tensor z;         // their last finite states
+  at::Tensor progress;  // fixed plans: steps done before the first that failed
+  at::Tensor status;    // error control: kChar, a RowStatus or kUnderWay
+  at::Tensor nfe;       // error control: kInt
+};
+
+inline constexpr int8_t kUnderWay = -1;
+
+class SlotSteps {
+ public:
+  // Borrows the options of the space.
+  SlotSteps(const TensorSpace::Options* space, SolveOptions options)
+      : space_(space), options_(std::move(options)) {}
+
+  bool controlled() const { return options_.stepping == Stepping::kErrorControlled; }
+  int64_t slots() const { return z_.defined() ? z_.size(0) : 0; }
+
+  // Puts rows that stand at s0 into slots of a bucket. Between two steps. Under error control,
+  // Begin evaluates f twice for them.
+  void Put(const at::Tensor& z0, int64_t first, int64_t bucket, const StepControl& control);
+
+  // Begins a step of all slots. Fixed plans: `places` of all slots that matter.
+  void BeginFixed(const std::vector<FixedPlace>& places);
+  void BeginControlled();
+  bool under_way() const { return under_way_; }
+  // Makes one evaluation of f; true when it ends the step.
+  bool Evaluate();
+  // Forgets a step that is under way.
+  void Abandon();
+
+  SlotRows At(const SlotRange& range) const;
+  // Under error control: waits for the statuses of all slots.
+  std::vector<int8_t> ReadStatuses() const;
+  // Moves the rows of these slots to the first slots of a smaller bucket; the others are lost.
+  void Keep(const std::vector<int64_t>& slots, int64_t bucket);
+
+ private:
+  using Slopes = std::vector<at::Tensor>;
+
+  size_t stages() const {
+    return static_cast<size_t>(controlled() ? options_.tableau.stages()
+                                            : options_.tableau.solution_stages());
+  }
+  SlotSpace Space() const { return {space_, clock_, z_}; }
+  void ChooseFirstSteps();
+  void EndFixed();
+  void EndControlled();
+  // The tensors that have one number for each slot.
+  std::vector<at::Tensor*> PerSlot();
+
+  // Fixed after construction.
+  const TensorSpace::Options* const space_;
+  const SolveOptions options_;
+
+  at::Tensor z_;
+  at::Tensor z_first_;  // hypersolved plans: z(s0)
+  // Fixed plans.
+  at::Tensor alive_;     // kBool: every state was finite; undefined before the first step
+  at::Tensor progress_;  // kInt, after one step kBool: as in SlotRows; likewise
+  // Error control.
+  at::Tensor s_, eps_, rtol_, atol_;  // kDouble
+  at::Tensor steps_left_;             // kInt
+  at::Tensor status_, nfe_;           // as in SlotRows
+  at::Tensor fresh_;                  // kBool: waits for its first slope and step size
+  at::Tensor first_slope_;
+  SlotControllers controllers_;
+  bool any_fresh_ = false;
+
+  // The step that is under way.
+  bool under_way_ = false;
+  SlotClock clock_;
+  at::Tensor s_next_;  // error control
+  Slopes slopes_;
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,40 @@
+#include "server/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "server/net/descriptors.h"
+
+namespace hyperserve {
+namespace {
+
+// The limits of the container, of both versions of control groups. "max" is no number: no limit.
+constexpr const char* kMemoryLimits[] = {"/sys/fs/cgroup/memory.max",
+                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+
+double MemoryBytes() {
+  double bytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  for (const char* file : kMemoryLimits) {
+    double limit = 0;
+    if (std::ifstream(file) >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Machine MachineWith(const std::vector<DeviceInfo>& devices) {
+  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
+    return device.name.starts_with("cuda:");
+  });
+  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+          .first_gpu = gpu == devices.end() ? "" : gpu->name,
+          .descriptors = RaiseDescriptorLimit(),
+          .memory_bytes = MemoryBytes()};
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,234 @@
+"""Public state dicts become models whose answers are those of a float64 oracle."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hyperserve
+import oracle
+from conftest import BIN, ROOT, Daemon
+from hyperserve.import_model import import_model
+from hyperserve.layers import LayoutError
+from hyperserve.layouts import Choices
+from hyperserve.tensor_files import read_tensors, write_safetensors
+from torch_files import save_legacy, save_zip
+
+EXTERNAL = pathlib.Path(os.environ.get("HYPERSERVE_EXTERNAL", ROOT.parent / "shared/external")) / "torchcfm"
+PROGRAM = BIN / "hyperserve"
+# Of a solve in float32 with the same solve in float64, relative to the largest answer: some 2e-6 are measured.
+AGREEMENT = 1e-5
+RANDOM = np.random.default_rng(5)
+
+
+def dense(out, width, scale=1.0):
+    return ((scale * RANDOM.standard_normal((out, width)) / width**0.5).astype(np.float32),
+            (0.3 * RANDOM.standard_normal(out)).astype(np.float32))
+
+
+def named(layers, name):
+    tensors = {}
+    for i, (weight, bias) in enumerate(layers):
+        tensors |= {f"{name.format(i)}.weight": weight, f"{name.format(i)}.bias": bias}
+    return tensors
+
+
+def torchcfm_case():
+    layers = [dense(32, 4), dense(32, 32), dense(32, 32), dense(3, 32)]
+    return "torchcfm", named(layers, "net.{0}").items(), [0, 2, 4, 6], oracle.mlp(layers, ["selu"] * 3, "last"), 3
+
+
+def still_torchcfm_case():
+    layers = [dense(16, 2), dense(2, 16)]
+    return "torchcfm", named(layers, "model.net.{0}").items(), [0, 2], oracle.mlp(layers, ["selu"], "none"), 2
+
+
+def torchdiffeq_case():
+    layers = [dense(24, 3), dense(24, 24), dense(2, 24)]
+    return "torchdiffeq", named(layers, "func.net.{0}").items(), [0, 2, 4], oracle.mlp(layers, ["tanh"] * 2, "first"), 2
+
+
+def ffjord_case():
+    layers = [dense(24, 4), dense(24, 25), dense(3, 25)]
+    tensors = named(layers, "odefunc.diffeq.layers.{0}._layer")
+    return "torchdiffeq", tensors.items(), [0, 1, 2], oracle.mlp(layers, ["tanh"] * 2, "every"), 3
+
+
+def diffeqml_case():
+    layers = [dense(16, 2), dense(16, 16), dense(16, 16), dense(16, 16), dense(2, 16)]
+    field = oracle.mlp(layers, ["softplus"] * 3 + ["tanh"], "none")
+    tensors = named(layers, "1.defunc.m.net.{0}")
+    tensors |= {name.replace("1.defunc", "1.adjoint.func"): tensor for name, tensor in tensors.items()}
+    return "diffeqml_flow", tensors.items(), [0, 2, 4, 6, 8], field, 2
+
+
+CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, diffeqml_case]
+
+
+def renumbered(items, indices):
+    """The index of each layer, those without tensors counted."""
+    def rename(name):
+        parts = name.split(".")
+        place = max(i for i, part in enumerate(parts) if part.isdigit())
+        parts[place] = str(indices[int(parts[place])])
+        return ".".join(parts)
+
+    return {rename(name): tensor for name, tensor in items}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A model of each case, written by each kind of file in turn, and a daemon that serves them."""
+    folder = tmp_path_factory.mktemp("imported")
+    cases = {}
+    for i, make in enumerate(CASES):
+        layout, items, indices, field, width = make()
+        (save_zip, save_legacy, write_safetensors)[i % 3](
+            folder / "file", renumbered(items, indices))
+        import_model(folder / "file", folder / "models" / make.__name__, layout=layout, program=PROGRAM)
+        cases[make.__name__] = (field, width)
+    daemon = Daemon(folder / "daemon", folder / "models")
+    with hyperserve.Client(daemon.address) as client:
+        yield client, cases
+    daemon.stop()
+
+
+@pytest.mark.parametrize("name", [make.__name__ for make in CASES])
+def test_answers_are_those_of_the_oracle(served, name):
+    client, cases = served
+    field, width = cases[name]
+    start = RANDOM.standard_normal((1000, width)).astype(np.float32)
+    # The same steps: 1e-12, as tests/golden asks of fixed steps in double.
+    steps = client.solve(name, state=start, plan="rk4:4/double").state
+    assert oracle.distance(steps, oracle.solve(field, start.astype(np.float64), 4)) <= 1e-12
+
+
+def external(name):
+    if not (EXTERNAL / f"{name}.safetensors").exists():
+        pytest.skip(f"no {name} in {EXTERNAL}")
+    return EXTERNAL / f"{name}.safetensors"
+
+
+@pytest.mark.parametrize("name", ["gaussian_to_moons", "eight_gaussians_to_moons"])
+def test_public_nets(name, tmp_path):
+    file = external(name)
+    done = subprocess.run([sys.executable, "-m", "hyperserve.import_model", file, tmp_path / "models" / name,
+                           "--layout=torchcfm", f"--hyperserve={PROGRAM}"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    tensors = read_tensors(file)
+    layers = [(tensors[f"net.{i}.weight"], tensors[f"net.{i}.bias"]) for i in (0, 2, 4, 6)]
+    field = oracle.mlp(layers, ["selu"] * 3, "last")
+    gold = read_tensors(EXTERNAL / f"{name}.gold.safetensors")
+    assert oracle.distance(field(0.5, gold["start"].astype(float)), gold["slope_half"]) <= 1e-12  # the oracle itself
+    start = RANDOM.standard_normal((1000, 2)).astype(np.float32)
+    solved = oracle.solve(field, start.astype(np.float64), 20)
+    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
+    with hyperserve.Client(daemon.address) as client:
+        # Of the same steps: these fields have kinks, and near one a float32 solve controls its steps differently.
+        assert oracle.distance(client.solve(name, state=start, plan="rk4:20").state, solved) <= AGREEMENT
+        assert oracle.distance(client.solve(name, state=start, plan="rk4:20/double").state, solved) <= 1e-12
+        end = client.solve(name, state=gold["start"], plan="dopri5:1e-9/double").state
+        assert oracle.distance(end, gold["end"]) <= AGREEMENT
+        for plan, answer in (("euler:10", "euler_10"), ("midpoint:4", "midpoint_4"), ("rk4:2", "rk4_2")):
+            state = client.solve(name, state=gold["start"], plan=f"{plan}/double").state
+            assert oracle.distance(state, gold[answer]) <= 1e-12
+    daemon.stop()
+
+
+def classifier_tensors(channels, augments, pooled):
+    """The layouts of DiffEqML's classifiers, with few channels."""
+    def conv(out, width):
+        return ((RANDOM.standard_normal((out, width, 3, 3)) / (3 * width**0.5)).astype(np.float32),
+                (0.1 * RANDOM.standard_normal(out)).astype(np.float32))
+
+    state = 6
+    first = conv(state - channels, channels) if augments else conv(state, channels)
+    field = [conv(7, state), conv(7, 7), conv(state, 7)]
+    norm = {f"0.{name}": np.abs(RANDOM.standard_normal(channels)).astype(np.float32) + np.float32(0.1)
+            for name in ("weight", "bias", "running_mean", "running_var")}
+    tensors = norm | {"0.num_batches_tracked": np.array(9)}
+    prefix = "1.augment_func" if augments else "1"
+    tensors |= {f"{prefix}.weight": first[0], f"{prefix}.bias": first[1]}
+    tensors |= {
+        f"2.{part}.m.{2 * i}.{kind}": tensor for part in ("defunc", "adjoint.func") for i, layer in enumerate(field)
+        for kind, tensor in zip(("weight", "bias"), layer)}
+    last = dense(10, state * pooled * pooled)
+    tensors |= {"5.weight": last[0], "5.bias": last[1]}
+    return tensors, norm, first, field, last
+
+
+@pytest.mark.parametrize("channels, size, augments, pooled", [(1, 28, True, 1), (3, 32, False, 2)], ids=["mnist", "cifar"])
+def test_classifiers_of_diffeqml(channels, size, augments, pooled, tmp_path):
+    tensors, norm, first, field, last = classifier_tensors(channels, augments, pooled)
+    save_legacy(tmp_path / "file", tensors)
+    import_model(tmp_path / "file", tmp_path / "models/images", layout="diffeqml_classifier", program=PROGRAM)
+    spec = json.loads((tmp_path / "models/images/model.json").read_text())
+    images = RANDOM.integers(0, 256, (4, channels, size, size), dtype=np.uint8)
+
+    def column(values):
+        return np.asarray(values, np.float64)[:, None, None]
+
+    x = (images / 255 - column(spec["input"]["mean"])) / column(spec["input"]["deviation"])
+    x = (x - column(norm["0.running_mean"])) / np.sqrt(column(norm["0.running_var"]) + 1e-5)
+    x = x * column(norm["0.weight"]) + column(norm["0.bias"])
+    z = oracle.conv(x, *first)
+    z = np.concatenate([z, x], 1) if augments else z
+
+    def slope(s, z):
+        for i, layer in enumerate(field):
+            z = oracle.conv(z if i == 0 else np.logaddexp(0, z), *layer)
+        return z
+
+    z = oracle.solve(slope, z, 2)
+    cell = size // pooled
+    z = z.reshape(4, -1, pooled, cell, pooled, cell).mean((3, 5)).reshape(4, -1)
+    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
+    with hyperserve.Client(daemon.address) as client:
+        answer = client.classify("images", images, plan="rk4:2/double", logits=True)
+    daemon.stop()
+    assert oracle.distance(answer.logits, z @ last[0].T.astype(np.float64) + last[1]) <= 1e-12
+
+
+@pytest.mark.parametrize("layout, change, words", [
+    ("torchcfm", {"net.2.running_mean": np.ones(3)}, "net.2.running_mean: no name of this layout"),
+    ("torchcfm", {"other.0.weight": np.ones((3, 3))}, "other.0.weight: no name of this layout"),
+    ("torchcfm", {"net.2.weight": np.ones((3, 5), np.float32)}, "net.2: 5 inputs found, 8 wanted"),
+    ("torchcfm", {"net.0.weight": np.ones((8, 9), np.float32)}, "net.0: 9 inputs found, 3 and the time wanted"),
+    ("torchcfm", {"net.2.weight": np.ones(3, np.float32)}, "net.2: no weight of a linear layer"),
+    ("diffeqml_classifier", {}, "fewer than two layers"),
+])
+def test_a_state_dict_of_another_layout(layout, change, words, tmp_path):
+    net = renumbered(named([dense(8, 4), dense(3, 8)], "net.{0}").items(), [0, 2])
+    write_safetensors(tmp_path / "file", net | change)
+    with pytest.raises(LayoutError, match=words):
+        import_model(tmp_path / "file", tmp_path / "model", layout=layout, program=PROGRAM)
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_the_caller_says_counts(tmp_path):
+    save_zip(tmp_path / "file", renumbered(named([dense(8, 3), dense(8, 8), dense(2, 8)], "net.{0}").items(), [0, 2, 4]))
+    choices = Choices(activations=["silu", "gelu"], time="first", direction="data_to_noise", span=(0, 2))
+    import_model(tmp_path / "file", tmp_path / "model", layout="torchcfm", choices=choices, program=PROGRAM)
+    spec = json.loads((tmp_path / "model/model.json").read_text())
+    assert (spec["direction"], spec["span"]) == ("data_to_noise", [0, 2])
+    kinds = [next(iter(layer)) for layer in spec["field"]]
+    assert kinds == ["depth_cat", "linear", "silu", "linear", "gelu", "linear"] and spec["field"][0]["depth_cat"]["first"]
+    for activations, words in ((["silu"] * 3, "3 activations for 2 places"), (["swish"], "no activation is called swish")):
+        with pytest.raises(LayoutError, match=words):
+            import_model(tmp_path / "file", tmp_path / "other", layout="torchcfm", choices=Choices(activations=activations),
+                         program=PROGRAM)
+
+
+def test_the_check_has_the_last_word(tmp_path):
+    tensors = renumbered(named([dense(8, 3), dense(2, 8)], "net.{0}").items(), [0, 2])
+    tensors["net.2.bias"][1] = np.nan
+    save_zip(tmp_path / "file", tensors)
+    words = ["-m", "hyperserve.import_model", tmp_path / "file", tmp_path / "model", "--layout=torchcfm"]
+    done = subprocess.run([sys.executable, *words, f"--hyperserve={PROGRAM}"], capture_output=True, text=True)
+    assert done.returncode == 1 and "field.3.bias" in done.stderr and not (tmp_path / "model").exists()
+    done = subprocess.run([sys.executable, *words, "--hyperserve=nowhere"], capture_output=True, text=True)
+    assert done.returncode == 1 and "no program nowhere" in done.stderr and not (tmp_path / "model").exists()
