@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <grpcpp/health_check_service_interface.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
@@ -22,7 +20,9 @@
 #include "server/clock/clock.h"
 #include "server/listener.h"
 #include "server/machine.h"
+#include "server/memory_watch.h"
 #include "server/metrics/families.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/net/connection_ledger.h"
 #include "server/net/descriptors.h"
@@ -32,6 +32,7 @@
 #include "server/registry/registry.h"
 #include "server/registry/registry_options.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "server/status_pages.h"
@@ -123,11 +124,12 @@ struct Daemon::Parts {
   std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
   Environment environment;
   std::unique_ptr<Batcher> batcher;
-  const std::unique_ptr<grpc::Service> calls = MakeHyperserveService(&environment);
-  const std::unique_ptr<grpc::Service> admin = MakeAdminService(&environment);
+  const CallService calls = MakeHyperserveService(&environment);
+  const CallService admin = MakeAdminService(&environment);
   Listener calls_listener, admin_listener;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<SelfProbe> probe;
+  std::unique_ptr<MemoryWatch> memory_watch;
   bool down = false;
 };
 
@@ -156,16 +158,16 @@ absl::Status Daemon::Parts::StartListening() {
   memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
   const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
   const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
-                          grpc::Service* service) {
-    return Listen(flag, address, LimitsOfListener(options, connections, memory),
-                  [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); },
-                  {service});
+                          const CallService& service) {
+    return Listen(
+        flag, address, LimitsOfListener(options, connections, memory),
+        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, service);
   };
   HS_ASSIGN_OR_RETURN(calls_listener,
-                      listen("address", options.address, options.connections_max, calls.get()));
+                      listen("address", options.address, options.connections_max, calls));
   for (const char* name : kDaemonHealthNames) SetHealth(name, false);
   HS_ASSIGN_OR_RETURN(admin_listener,
-                      listen("admin_address", options.admin_address, shares.admin, admin.get()));
+                      listen("admin_address", options.admin_address, shares.admin, admin));
   HS_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.http_address, /*port_min=*/0));
   HS_ASSIGN_OR_RETURN(
       http, HttpServer::Start({.host = address.host,
@@ -202,7 +204,10 @@ void Daemon::Parts::ProbePorts() {
           port("admin_address", options.admin_address, admin_listener.port, ""),
           port("http_address", options.http_address, http->port(), "GET /livez HTTP/1.1\r\n\r\n")},
       SelfProbe::Timing{}, [this](const std::string& flag) {
-        spdlog::error("event=deaf port={} the listener no longer answers; ending", flag);
+        Log(LogLevel::kError, NewLogLine()
+                                  .Add("event", "deaf")
+                                  .Add("port", flag)
+                                  .Add("message", "the listener no longer answers; ending"));
         fault();
       });
 }
@@ -240,13 +245,15 @@ void Daemon::Parts::OnEvent(const Registry::Event& event) {
   const bool bad = event.kind == Registry::Event::Kind::kModelRefused ||
                    event.kind == Registry::Event::Kind::kRefused;
   const std::string result = PublishResult(event.kind);
-  spdlog::log(bad ? spdlog::level::warn : spdlog::level::info,
-              "event={} model={} method={} generation={} source={} {}",
-              !result.empty() ? result
-              : bad           ? "model_refused"
-                              : "model_loaded",
-              absl::CEscape(event.model), event.method, event.generation, event.source,
-              absl::CEscape(event.detail));
+  LogLine line = NewLogLine();
+  line.Add("event", !result.empty() ? result
+                    : bad           ? "model_refused"
+                                    : "model_loaded")
+      .Add("model", event.model);
+  if (!event.method.empty()) line.Add("method", event.method);
+  if (event.generation > 0) line.Add("generation", event.generation);
+  line.Add("source", event.source).Add("message", event.detail);
+  Log(bad ? LogLevel::kWarn : LogLevel::kInfo, line);
   if (!result.empty()) {
     // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
@@ -269,8 +276,13 @@ absl::Status Daemon::Parts::TellPorts() const {
   const std::string address = WithPort(options.address, calls_listener.port);
   const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
   const std::string http_address = WithPort(options.http_address, http->port());
-  spdlog::info("event=ready address={} admin_address={} http_address={} device={} solvers={}",
-               address, admin_address, http_address, options.device, options.solvers);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "ready")
+                           .Add("address", address)
+                           .Add("admin_address", admin_address)
+                           .Add("http_address", http_address)
+                           .Add("device", options.device)
+                           .Add("solvers", options.solvers));
   if (options.ports_file.empty()) return absl::OkStatus();
   const std::string json =
       absl::StrCat("{\"address\": \"", address, "\", \"admin_address\": \"", admin_address,
@@ -306,11 +318,17 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Options& options,
   std::unique_ptr<Daemon> daemon(
       new Daemon(std::make_unique<Parts>(options, std::move(ending), std::move(fault))));
   Parts& parts = *daemon->parts_;
-  spdlog::info("event=start version={} commit={} models={}", kVersion, kCommit, options.models);
+  Log(LogLevel::kInfo, NewLogLine()
+                           .Add("event", "start")
+                           .Add("version", kVersion)
+                           .Add("commit", kCommit)
+                           .Add("models", options.models));
   HS_RETURN_IF_ERROR(parts.StartBatcher());
   HS_RETURN_IF_ERROR(parts.StartListening());
   HS_RETURN_IF_ERROR(parts.OpenRegistry());
   HS_RETURN_IF_ERROR(parts.TellPorts());
+  parts.memory_watch =
+      std::make_unique<MemoryWatch>(parts.options.memory_max, &parts.environment.memory_full);
   parts.ProbePorts();
   return daemon;
 }
@@ -328,10 +346,12 @@ void Daemon::Shutdown() {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }
   if (parts.environment.registry()) {  // else it never let a call in
-    spdlog::info("event=draining limit_seconds={}", parts.options.drain_seconds);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "draining").Add("limit_seconds", parts.options.drain_seconds));
     const bool all = parts.FinishCalls();
     parts.batcher->Drain(std::chrono::milliseconds(0));
-    spdlog::info("event=drained all_finished={}", all);
+    Log(LogLevel::kInfo,
+        NewLogLine().Add("event", "drained").Add("all_finished", all ? "true" : "false"));
     std::this_thread::sleep_for(kFarewell);
   }
   parts.environment.set_registry(nullptr);

@@ -1,5 +1,7 @@
 #include "server/listener.h"
 
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
@@ -7,35 +9,21 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/host_port.h"
 #include "core/base/status.h"
+#include "server/metrics/log.h"
 #include "server/net/listening_socket.h"
+#include "server/rpc/call_service.h"
 
 namespace hyperserve {
 namespace {
 
-class UnknownCall final : public grpc::ServerGenericBidiReactor {
- public:
-  explicit UnknownCall(const std::string& method) {
-    Finish({grpc::UNIMPLEMENTED,
-            absl::StrCat("no method ", absl::CEscape(method.substr(0, kMethodBytesMax)),
-                         " here: this daemon speaks hyperserve.v1, as server reflection lists it; "
-                         "the Open Inference Protocol is not built yet")});
-  }
-  void OnDone() override { delete this; }
-
- private:
-  static constexpr size_t kMethodBytesMax = 200;
-};
-
-class UnknownCalls final : public grpc::CallbackGenericService {
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    return new UnknownCall(context->method());
-  }
-};
+// What gRPC has to say, as a line of our log. It says at its levels what clients do wrong.
+void LogForGrpc(gpr_log_func_args* line) {
+  Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo : LogLevel::kDebug,
+      NewLogLine().Add("event", "grpc").Add("message", line->message));
+}
 
 // A dead client's connection is found by a ping after a minute of silence.
 constexpr int kPingPauseMs = 60'000, kPingAnswerMs = 20'000;
@@ -68,6 +56,8 @@ void SetArguments(const ListenerLimits& limits, grpc::ServerBuilder& builder) {
 void SetUpGrpc() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  gpr_set_log_function(LogForGrpc);
+  google::protobuf::SetLogHandler(nullptr);  // we tell the client what does not decode
 }
 
 void Listener::Shutdown() {
@@ -77,7 +67,7 @@ void Listener::Shutdown() {
 
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
                                 const ListenerLimits& limits, Door::Refused refused,
-                                const std::vector<grpc::Service*>& services) {
+                                const CallService& service) {
   HS_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(address, /*port_min=*/0));
   auto sockets = ListeningSocket::Open(at.host, at.port);
   if (!sockets.ok()) return Annotate(sockets.status(), "--" + flag);
@@ -88,9 +78,7 @@ absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& addr
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   SetArguments(limits, builder);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  listener.others = std::make_unique<UnknownCalls>();
-  builder.RegisterCallbackGenericService(listener.others.get());
+  listener.calls = Register({&service}, builder);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {
     return absl::InternalError(absl::StrCat("gRPC does not start on --", flag, "=", address));

@@ -1,25 +1,24 @@
-// A gRPC server on one address. It offers health and reflection beside its services. A call that
+// A gRPC server on one address. It offers health and reflection beside its service. A call that
 // none of them knows is answered UNIMPLEMENTED with a message; so are the calls of the Open
 // Inference Protocol.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/door.h"
 #include "server/net/connection_ledger.h"
+#include "server/rpc/call_service.h"
 
 namespace hyperserve {
 
 // Members are destroyed in the right order: the door first.
 struct Listener {
-  std::unique_ptr<grpc::CallbackGenericService> others;  // answers the calls that no service knows
+  RegisteredCalls calls;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Door> door;
   int port = 0;  // the real one, where the address asked for port 0
@@ -43,11 +42,11 @@ struct ListenerLimits {
 };
 
 // The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
-// `flag` names the address in messages. The services must outlive the listener. `refused` is told
+// `flag` names the address in messages. The service must outlive the listener. `refused` is told
 // each connection that a limit closes. kUnavailable: the port is taken, or the address is not one
 // of this machine. A port is never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
                                 const ListenerLimits& limits, Door::Refused refused,
-                                const std::vector<grpc::Service*>& services);
+                                const CallService& service);
 
 }  // namespace hyperserve

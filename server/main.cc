@@ -1,6 +1,3 @@
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include <cstdio>
 
 #include "core/base/one_line.h"
@@ -10,6 +7,7 @@
 #include "programs/standard_streams.h"
 #include "server/daemon.h"
 #include "server/flags.h"
+#include "server/metrics/log.h"
 #include "server/options.h"
 #include "server/registry/check.h"
 #include "server/signal_watch.h"
@@ -26,27 +24,21 @@ int Check(const std::string& folder) {
   return problems.empty() ? 0 : 1;
 }
 
-void SetUpLog(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("hyperserve"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-  spdlog::flush_on(spdlog::level::info);
-}
-
 int Main(int argc, char** argv) {
   const Options options = ParseCommandLine(argc, argv);
   if (!options.check.empty()) return Check(options.check);
-  SetUpLog(options.log_level);
+  SetUpLog(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt);
   StartSignalWatch();
   auto daemon = Daemon::Start(options, SignalCame, AskToEnd);
   if (!daemon.ok() && !SignalCame()) {
-    spdlog::error("event=failed {}", OneLine(std::string(daemon.status().message())));
+    Log(LogLevel::kError,
+        NewLogLine().Add("event", "failed").Add("message", std::string(daemon.status().message())));
     return 1;
   }
   const int signal = WaitForSignal();
-  spdlog::info("event=signal number={}", signal);
+  Log(LogLevel::kInfo, NewLogLine().Add("event", "signal").Add("number", signal));
   if (daemon.ok()) (*daemon)->Shutdown();
-  spdlog::info("event=end");
+  Log(LogLevel::kInfo, NewLogLine().Add("event", "end"));
   return signal == kOwnFault ? 1 : 0;
 }
 

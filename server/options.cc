@@ -52,6 +52,10 @@ absl::Status CheckTexts(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--log_level=", options.log_level, " is none of debug, info, warn, error"));
   }
+  if (options.log_format != "logfmt" && options.log_format != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log_format=", options.log_format, " is none of logfmt, json"));
+  }
   HS_RETURN_IF_ERROR(
       Annotate(ParseHostPort(options.address, /*port_min=*/0).status(), "--address"));
   HS_RETURN_IF_ERROR(
@@ -114,6 +118,7 @@ CallLimits LimitsOf(const Options& options) {
           .chunk_rows_default = options.chunk_rows_default,
           .deadline_default = milliseconds(options.deadline_default_seconds),
           .deadline_max = milliseconds(options.deadline_max_seconds),
+          .request_arrival_max = milliseconds(options.request_arrival_max_seconds),
           .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
 }
 

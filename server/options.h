@@ -25,84 +25,89 @@ namespace hyperserve {
   X(http_address, "127.0.0.1:8502", "host:port", "/metrics, /livez, /readyz")                     \
   X(ports_file, "", "file", "written as JSON once the daemon is ready, for scripts; empty: none") \
   X(log_level, "info", "debug, info, warn or error",                                              \
-    "debug: a line for every call; info: for calls that failed and for what changed")
+    "debug: a line for every call; info: for calls that failed and for what changed")             \
+  X(log_format, "logfmt", "logfmt or json", "of each line of the log: key=value, or an object")
 
 // Options whose value is a number: X(type, name, default, least, most, unit, reason). Where the
 // reason says what 0 means, InForce puts the real value in its place.
-#define HYPERSERVE_NUMBER_OPTIONS(X)                                                              \
-  X(int32_t, solvers, 0, 0, 1024, "threads",                                                      \
-    "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                   \
-  X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                               \
-    "of one batch; larger requests are split and merged again")                                   \
-  X(int64_t, queue_delay_max_us, 500, 0, 1000000, "microseconds",                                 \
-    "the oldest row waits no longer for company, and only while all solvers are busy")            \
-  X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                           \
-    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                               \
-  X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                      \
-    "of inputs and outputs of all that is not answered yet; bounds the memory of a burst")        \
-  X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                 \
-    "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "        \
-    "solver on a CPU, 1e15 on a GPU")                                                             \
-  X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                   \
-    "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; " \
-    "0: 5e7 on a CPU (a few milliseconds), 1e11 on a GPU")                                        \
-  X(double, evaluation_macs_fixed, 0, 0, 1e18, "MACs",                                            \
-    "what an evaluation costs beside its rows: below it long and short solves share a batch; "    \
-    "0: 5e5 on a CPU, 5e8 on a GPU")                                                              \
-  X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                              \
-    "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")      \
-  X(int64_t, live_runs_max, 0, 0, 65536, "batches",                                               \
-    "in memory, those that gave way to shorter ones among them; 0: eight for each solver")        \
-  X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                      \
-    "of a batch, at least one evaluation of f; then shorter work goes first")                     \
-  X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                         \
-    "of one request or chunk; at most queue_rows_max, else it could never be queued")             \
-  X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                              \
-    "K of a fixed plan, and steps of an adaptive row, accepted and rejected")                     \
-  X(int64_t, save_at_max, 1000, 0, 1000000, "depths",                                             \
-    "of one Solve; each is a state in the reply")                                                 \
-  X(int64_t, reply_bytes_default, (4 << 20) - (64 << 10), 1024, int64_t{1} << 31, "bytes",        \
-    "of a reply unless the request raises max_reply_bytes: ordinary clients receive 4 MiB")       \
-  X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                          \
-    "the most that max_reply_bytes may ask")                                                      \
-  X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")            \
-  X(double, memory_max, 0, 0, 1e15, "bytes",                                                      \
-    "that the process may take; a quarter of it is for connections and what arrives on them; 0: " \
-    "three quarters of the machine's or container's")                                             \
-  X(int64_t, connections_max, 0, 0, 1 << 20, "connections",                                       \
-    "at once for calls, half of them from one address; 0: half of the descriptors that the "      \
-    "process may open, at most 4096; Admin has a sixteenth of them, HTTP an eighth")              \
-  X(double, connection_idle_max_seconds, 600, 1, 86400, "seconds",                                \
-    "without a call; then the connection is closed, and its client opens another when it needs "  \
-    "it")                                                                                         \
-  X(double, connection_start_max_seconds, 10, 0.1, 3600, "seconds",                               \
-    "until a connection has begun to speak HTTP/2; a silent one is closed")                       \
-  X(double, ping_interval_min_seconds, 0.9, 0, 3600, "seconds",                                   \
-    "between two keepalive pings of a client; one that pings more often loses its connection")    \
-  X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                     \
-    "at once on one connection; a client's further ones wait at its end")                         \
-  X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                      \
-    "of one SampleStream; its deadline is the nearer bound")                                      \
-  X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                        \
-    "of a chunk of SampleStream where the client names none and the reply's limit allows")        \
-  X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                                \
-    "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                   \
-  X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")          \
-  X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                     \
-    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch")   \
-  X(double, drain_seconds, 20, 0, 3600, "seconds",                                                \
-    "after SIGTERM, for what is in flight; below the 30 s that Kubernetes gives")                 \
-  X(double, gate_margin, 0.02, 0, 1, "share",                                                     \
-    "a candidate may be worse than the active generation by this, against noise of the probe")    \
-  X(double, poll_seconds, 1, 0, 3600, "seconds",                                                  \
-    "between two looks at the folder for new generations; 0: never")                              \
-  X(int64_t, publish_queue_max, 8, 1, 1000, "candidates",                                         \
-    "waiting for the gate, and as many rollbacks; more are RESOURCE_EXHAUSTED")                   \
-  X(double, examination_macs_max, 0, 0, 1e18, "MACs",                                             \
-    "of the gate's solves for one candidate; more is refused; 0: 1e13 on a CPU (about ten "       \
-    "minutes of a core), 1e15 on a GPU")                                                          \
-  X(double, examination_seconds_max, 300, 0.001, 86400, "seconds",                                \
-    "of the gate's measurement of one candidate: others wait behind it")                          \
+#define HYPERSERVE_NUMBER_OPTIONS(X)                                                               \
+  X(int32_t, solvers, 0, 0, 1024, "threads",                                                       \
+    "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                    \
+  X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                                \
+    "of one batch; larger requests are split and merged again")                                    \
+  X(int64_t, queue_delay_max_us, 500, 0, 1000000, "microseconds",                                  \
+    "the oldest row waits no longer for company, and only while all solvers are busy")             \
+  X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                            \
+    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                                \
+  X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                       \
+    "of inputs and outputs of all that is not answered yet, and again of replies that are not "    \
+    "read yet; half of the latter for one client")                                                 \
+  X(double, pending_macs_max, 0, 0, 1e18, "MACs",                                                  \
+    "predicted, of all that is not answered yet; 0: a few minutes of work, 3e12 for each "         \
+    "solver on a CPU, 1e15 on a GPU")                                                              \
+  X(double, batch_macs_max, 0, 0, 1e18, "MACs",                                                    \
+    "of one evaluation of f on a batch, which nothing interrupts: costly models get fewer rows; "  \
+    "0: 5e7 on a CPU (a few milliseconds), 1e11 on a GPU")                                         \
+  X(double, evaluation_macs_fixed, 0, 0, 1e18, "MACs",                                             \
+    "what an evaluation costs beside its rows: below it long and short solves share a batch; "     \
+    "0: 5e5 on a CPU, 5e8 on a GPU")                                                               \
+  X(int64_t, live_queues_max, 64, 1, 4096, "queues",                                               \
+    "distinct plans that wait or run at once; each costs a look whenever a batch is chosen")       \
+  X(int64_t, live_runs_max, 0, 0, 65536, "batches",                                                \
+    "in memory, those that gave way to shorter ones among them; 0: eight for each solver")         \
+  X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                       \
+    "of a batch, at least one evaluation of f; then shorter work goes first")                      \
+  X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                          \
+    "of one request or chunk; at most queue_rows_max, else it could never be queued")              \
+  X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                               \
+    "K of a fixed plan, and steps of an adaptive row, accepted and rejected")                      \
+  X(int64_t, save_at_max, 1000, 0, 1000000, "depths",                                              \
+    "of one Solve; each is a state in the reply")                                                  \
+  X(int64_t, reply_bytes_default, (4 << 20) - (64 << 10), 1024, int64_t{1} << 31, "bytes",         \
+    "of a reply unless the request raises max_reply_bytes: ordinary clients receive 4 MiB")        \
+  X(int64_t, reply_bytes_max, 64 << 20, 1024, int64_t{1} << 31, "bytes",                           \
+    "the most that max_reply_bytes may ask")                                                       \
+  X(int32_t, receive_bytes_max, 64 << 20, 1 << 16, 1 << 30, "bytes", "of one request")             \
+  X(double, memory_max, 0, 0, 1e15, "bytes",                                                       \
+    "that the process may take beside mapped files: beyond it calls are shed; a quarter of it is " \
+    "for connections and what arrives on them; 0: "                                                \
+    "three quarters of the machine's or container's")                                              \
+  X(int64_t, connections_max, 0, 0, 1 << 20, "connections",                                        \
+    "at once for calls, half of them from one address; 0: half of the descriptors that the "       \
+    "process may open, at most 4096; Admin has a sixteenth of them, HTTP an eighth")               \
+  X(double, connection_idle_max_seconds, 600, 1, 86400, "seconds",                                 \
+    "without a call; then the connection is closed, and its client opens another when it needs "   \
+    "it")                                                                                          \
+  X(double, connection_start_max_seconds, 10, 0.1, 3600, "seconds",                                \
+    "until a connection has begun to speak HTTP/2; a silent one is closed")                        \
+  X(double, ping_interval_min_seconds, 0.9, 0, 3600, "seconds",                                    \
+    "between two keepalive pings of a client; one that pings more often loses its connection")     \
+  X(int32_t, connection_calls_max, 1000, 1, 1 << 20, "calls",                                      \
+    "at once on one connection; a client's further ones wait at its end")                          \
+  X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                       \
+    "of one SampleStream; its deadline is the nearer bound")                                       \
+  X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                         \
+    "of a chunk of SampleStream where the client names none and the reply's limit allows")         \
+  X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                                 \
+    "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                    \
+  X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")           \
+  X(double, request_arrival_max_seconds, 30, 0.001, 86400, "seconds",                              \
+    "from the first bytes of a call to its whole request, where its deadline is not nearer")       \
+  X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                      \
+    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch")    \
+  X(double, drain_seconds, 20, 0, 3600, "seconds",                                                 \
+    "after SIGTERM, for what is in flight; below the 30 s that Kubernetes gives")                  \
+  X(double, gate_margin, 0.02, 0, 1, "share",                                                      \
+    "a candidate may be worse than the active generation by this, against noise of the probe")     \
+  X(double, poll_seconds, 1, 0, 3600, "seconds",                                                   \
+    "between two looks at the folder for new generations; 0: never")                               \
+  X(int64_t, publish_queue_max, 8, 1, 1000, "candidates",                                          \
+    "waiting for the gate, and as many rollbacks; more are RESOURCE_EXHAUSTED")                    \
+  X(double, examination_macs_max, 0, 0, 1e18, "MACs",                                              \
+    "of the gate's solves for one candidate; more is refused; 0: 1e13 on a CPU (about ten "        \
+    "minutes of a core), 1e15 on a GPU")                                                           \
+  X(double, examination_seconds_max, 300, 0.001, 86400, "seconds",                                 \
+    "of the gate's measurement of one candidate: others wait behind it")                           \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
 // One value for each line of the page, by name. A default-constructed Options has the defaults.

@@ -65,6 +65,7 @@ HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   metrics.Set(Metric::kQueueBytes, {}, static_cast<double>(depth.bytes));
   metrics.Set(Metric::kPendingMacs, {}, static_cast<double>(depth.macs));
   metrics.Set(Metric::kLiveQueues, {}, static_cast<double>(depth.queues));
+  metrics.Set(Metric::kUnreadReplies, {}, static_cast<double>(environment.replies.bytes()));
   const std::shared_ptr<Registry> registry = environment.registry();
   metrics.Set(Metric::kReady, {}, registry && !environment.draining ? 1 : 0);
   if (registry) {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
@@ -24,6 +25,7 @@
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/fit/fit_hypersolver.h"
+#include "training/fit/fit_learned.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
@@ -241,18 +243,19 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
       (options.out.empty() ? options.models : options.out) + "/" + run->recipe.name();
   OutputFolder out_folder;
   HS_RETURN_IF_ERROR(out_folder.Make(out, "name another --out"));
-  HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted, FitHypersolver(run->recipe, fit));
+  const bool learned = run->recipe.hypersolver().has_solver();
+  HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted,
+                      learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
   if (StopRequested()) return Stopped();
   const std::string folder = HypersolverFolder(out, fitted.spec.method);
   HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
   std::vector<PlanCalibration> shown = fitted.base_plans;
   shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
-  absl::PrintF("%s%s hyper_%s: claims K =", CalibrationTable(fit.model->spec().kind, shown),
-               run->recipe.name(), PrintMethod(fitted.spec.method));
-  for (const int steps : fitted.spec.steps) absl::PrintF(" %d", steps);
-  absl::PrintF("; best of iteration %s, all in %s, on %s\n%s/%d\n",
-               fitted.spec.provenance.at("best_iteration"), run->TimeText(),
-               fitted.calibration.device, folder, generation);
+  absl::PrintF("%s%s\n%s %s%s: claims %s; all in %s, on %s\n%s/%d\n",
+               CalibrationTable(fit.model->spec().kind, shown), absl::StrJoin(fitted.remarks, "\n"),
+               run->recipe.name(), learned ? "" : "hyper_", PrintMethod(fitted.spec.method),
+               absl::StrJoin(fitted.spec.steps, " "), run->TimeText(), fitted.calibration.device,
+               folder, generation);
   return absl::OkStatus();
 }
 

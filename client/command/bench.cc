@@ -234,8 +234,8 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
     return load;
   }
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
-  HS_ASSIGN_OR_RETURN(rows,
-                      FitRows(std::move(rows), InputShape(load.model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(rows, FitRows(std::move(rows), arguments[0], InputShape(load.model),
+                                    absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(load.rows, ForTier(rows, load.plan.tier));
   if (load.rows->shape[0] < load.rows_per_request) {
     return UsageError(absl::StrCat("--rows=", load.rows_per_request,

@@ -161,8 +161,8 @@ absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(rows,
-                      FitRows(std::move(rows), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(
+      rows, FitRows(std::move(rows), arguments[0], InputShape(model), absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
   HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
   HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));

@@ -174,8 +174,9 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
                                      arguments[0], " is given: --limit cuts it"));
     }
     HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
-    HS_ASSIGN_OR_RETURN(problem.rows, FitRows(std::move(rows), InputShape(problem.model),
-                                              absl::GetFlag(FLAGS_limit)));
+    HS_ASSIGN_OR_RETURN(problem.rows,
+                        FitRows(std::move(rows), arguments[0], InputShape(problem.model),
+                                absl::GetFlag(FLAGS_limit)));
     problem.count = problem.rows->shape[0];
     return problem;
   }

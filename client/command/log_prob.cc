@@ -55,8 +55,8 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(rows,
-                      FitRows(std::move(rows), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(
+      rows, FitRows(std::move(rows), arguments[0], InputShape(model), absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
   HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
   SolveLedger ledger;

@@ -137,9 +137,9 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
   HS_ASSIGN_OR_RETURN(v1::SolveRequest request, RequestFromFlags());
   const Shape state_shape = StateShape(model);
-  HS_ASSIGN_OR_RETURN(
-      rows, FitRows(std::move(rows), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
-                    absl::GetFlag(FLAGS_limit)));
+  HS_ASSIGN_OR_RETURN(rows, FitRows(std::move(rows), arguments[0],
+                                    absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
+                                    absl::GetFlag(FLAGS_limit)));
   HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
   HS_ASSIGN_OR_RETURN(const Solved solved, Send(client, model, plan, std::move(request), rows));
   if (!out.empty()) HS_RETURN_IF_ERROR(WriteStates(out, solved));

@@ -72,6 +72,19 @@ absl::StatusOr<HostTensor> ReadIdxRows(const std::string& path) {
                    " (read as IDX: the name ends in neither .csv nor .safetensors)"));
 }
 
+bool IsCsv(const std::string& path) { return path.ends_with(".csv"); }
+
+Shape WithoutOnes(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+// Would [height, width, channels] be the model's [channels, height, width]?
+bool IsChannelLast(const Shape& found, const Shape& wanted) {
+  return found.size() == 3 && wanted.size() == 3 &&
+         found == Shape({wanted[1], wanted[2], wanted[0]});
+}
+
 template <class To>
 HostTensor Converted(const HostTensor& from, Dtype dtype) {
   HostTensor to = HostTensor::Zeros(dtype, from.shape);
@@ -115,8 +128,8 @@ absl::StatusOr<HostTensor> ParseCsv(std::string_view text) {
 absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& tensor_name) {
   absl::StatusOr<HostTensor> rows = path.ends_with(".safetensors")
                                         ? ReadSafetensorsRows(path, tensor_name)
-                                    : path.ends_with(".csv") ? ReadCsvRows(path)
-                                                             : ReadIdxRows(path);
+                                    : IsCsv(path) ? ReadCsvRows(path)
+                                                  : ReadIdxRows(path);
   if (!rows.ok()) return FileError(rows.status());
   if (rows->shape.empty() || rows->shape[0] == 0) {
     return FileError(absl::InvalidArgumentError(absl::StrCat(path, ": holds no rows")));
@@ -124,13 +137,20 @@ absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& 
   return rows;
 }
 
-absl::StatusOr<HostTensor> FitRows(HostTensor rows, const Shape& row_shape, int64_t limit) {
-  const auto wanted = ElementCount(row_shape);
-  const int64_t found = rows.elements() / rows.shape[0];
-  if (wanted != found) {
-    return FileError(absl::InvalidArgumentError(absl::StrCat(
-        "a row of the input has shape ", ShapeText({rows.shape.begin() + 1, rows.shape.end()}),
-        ", the model takes ", ShapeText(row_shape))));
+absl::StatusOr<HostTensor> FitRows(HostTensor rows, const std::string& path, const Shape& row_shape,
+                                   int64_t limit) {
+  const Shape found(rows.shape.begin() + 1, rows.shape.end());
+  const bool same = WithoutOnes(found) == WithoutOnes(row_shape);
+  const bool flat = IsCsv(path) && ElementCount(found) == ElementCount(row_shape);
+  if (!same && !flat) {
+    std::string text = absl::StrCat(path, ": a row has shape ", ShapeText(found),
+                                    ", the model takes ", ShapeText(row_shape));
+    if (IsChannelLast(found, row_shape)) {
+      absl::StrAppend(&text,
+                      "; these are images with the channels last (NHWC), the model takes "
+                      "them first (NCHW): transpose(0, 3, 1, 2) in NumPy");
+    }
+    return FileError(absl::InvalidArgumentError(text));
   }
   const size_t row_bytes = RowBytes(rows.view());
   if (limit > 0) rows.shape[0] = std::min(rows.shape[0], limit);

@@ -25,9 +25,12 @@ absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& 
 // length.
 absl::StatusOr<HostTensor> ParseCsv(std::string_view text);
 
-// The first `limit` rows (0: all), reshaped to [rows, row_shape...]. kInvalidArgument names both
-// shapes where a row has another number of elements. Precondition: at least one row.
-absl::StatusOr<HostTensor> FitRows(HostTensor rows, const Shape& row_shape, int64_t limit);
+// The first `limit` rows (0: all) of the file `path` as [rows, row_shape...]. Dimensions of one
+// element may be left out or added. A line of a CSV file has no shape: its numbers are taken in the
+// model's order. Any other shape is a FileError that names both, also where the number of elements
+// fits: the numbers would stand in another order. Precondition: at least one row.
+absl::StatusOr<HostTensor> FitRows(HostTensor rows, const std::string& path, const Shape& row_shape,
+                                   int64_t limit);
 
 // Converts rows to the dtype that the tier takes: F64 for double, else F32; U8 stays. A FileError
 // for F16.

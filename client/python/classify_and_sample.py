@@ -15,6 +15,9 @@ import sys
 
 import grpc
 
+# Beside this script stands the package of the same name, which needs numpy; this one needs the stubs alone.
+del sys.path[0]
+
 from hyperserve.v1 import hyperserve_pb2 as v1
 from hyperserve.v1 import hyperserve_pb2_grpc as stubs
 

@@ -111,7 +111,7 @@ absl::Status CheckSpec(const BatchSpec& spec) {
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows) {
   if (spec.tier == Tier::kFast) {
     return absl::UnimplementedError(
-        "it solves in the tiers exact and double; tier fast needs a GPU");
+        "its tiers are exact and double; tier fast is that of the fused engine, on GPUs");
   }
   if (spec.log_density != LogDensity::kNone && spec.model->state_elements() > kTangentsMax) {
     return absl::UnimplementedError(absl::StrCat("an exact log-density in ",

@@ -8,14 +8,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "core/base/status.h"
+#include "core/io/write_failure.h"
 
 namespace hyperserve {
 namespace {
@@ -48,7 +49,7 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoStatus(path, "write");
+    if (written < 0) return WriteFailure(errno, path, "write");
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();
@@ -56,9 +57,9 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
 
 absl::Status WriteAndSync(const std::string& path, std::string_view bytes) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (file.get() < 0) return ErrnoStatus(path, "create");
+  if (file.get() < 0) return WriteFailure(errno, path, "create");
   HS_RETURN_IF_ERROR(WriteAll(file.get(), bytes, path));
-  return fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(path, "sync");
+  return fsync(file.get()) == 0 ? absl::OkStatus() : WriteFailure(errno, path, "sync");
 }
 
 absl::Status SyncFolderOf(const std::string& path) {
@@ -66,13 +67,14 @@ absl::Status SyncFolderOf(const std::string& path) {
   const std::string folder = parent.empty() ? std::string(1, '.') : parent;
   const Descriptor descriptor(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (descriptor.get() < 0) return ErrnoStatus(folder, "open");
-  return fsync(descriptor.get()) == 0 ? absl::OkStatus() : ErrnoStatus(folder, "sync");
+  return fsync(descriptor.get()) == 0 ? absl::OkStatus() : WriteFailure(errno, folder, "sync");
 }
 
-// Unique among the processes and threads of this machine.
+// Unique wherever the folder is mounted. Process numbers are not: every container has a process 1.
 std::string TemporaryName(const std::string& path) {
-  static std::atomic<uint64_t> counter{0};
-  return absl::StrCat(path, ".tmp-", getpid(), "-", counter.fetch_add(1));
+  std::random_device device;
+  return absl::StrCat(path, ".tmp-", absl::Hex(device(), absl::kZeroPad8),
+                      absl::Hex(device(), absl::kZeroPad8));
 }
 
 }  // namespace
@@ -110,7 +112,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   const std::string temporary = TemporaryName(path);
   absl::Status status = WriteAndSync(temporary, bytes);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = ErrnoStatus(path, "rename to it");
+    status = WriteFailure(errno, path, "rename to it");
   }
   if (!status.ok()) {
     unlink(temporary.c_str());

@@ -16,6 +16,10 @@
 namespace hyperserve {
 
 struct Row {
+  // A field that is not finite beyond some bound costs a few refused steps. A state that grows over
+  // all bounds would go on refusing, ever nearer to them.
+  static constexpr int64_t kOverflowsMax = 50;
+
   int64_t number = 0;  // as Admit gave it
   StepControl control;
   double s = 0.0;                  // the depth of its state
@@ -23,6 +27,7 @@ struct Row {
   double eps = 0.0;                // error control: the next step size
   StepController controller{1};    // error control; set by ChooseFirstSteps
   bool finite = true;              // error control: was the last attempt finite?
+  int64_t overflows = 0;           // error control: attempts that were not finite
   bool first_slope_known = false;  // f(s, z) was evaluated and counted for a save point
   size_t next_save = 0;            // index into save_at
   std::vector<bool> reached;       // one for each of save_at

@@ -191,15 +191,10 @@ void BatchSolver<Space>::BeginMove() {
   for (size_t i = 0; i < count; ++i) {
     const Row& row = rows_.row[i];
     move_->s[i] = row.s;
-    if (controlled()) {
-      const NextStep next = ClampStep(row.s, row.eps, options_.s1);
-      move_->eps[i] = next.eps;
-      move_->s_next[i] = next.s_next;
-    } else {
-      const double steps = static_cast<double>(std::get<FixedSteps>(row.control).steps);
-      move_->eps[i] = FitStep(row.s, (options_.s1 - options_.s0) / steps, options_.s1);
-      move_->s_next[i] = FixedDepth(row, row.step + 1);
-    }
+    move_->s_next[i] = controlled() ? ClampStep(row.s, row.eps, options_.s1).s_next
+                                    : FixedDepth(row, row.step + 1);
+    // The step that the depth takes, which is rounded where the depth is large.
+    move_->eps[i] = FitStep(row.s, move_->s_next[i] - row.s, options_.s1);
   }
   if (rows_.first_slope) move_->slopes.push_back(*rows_.first_slope);
 }
@@ -256,6 +251,8 @@ void BatchSolver<Space>::EndControlledMove(Move& move) {
       continue;
     } else if (!(row.eps >= SmallestStep(row.s))) {
       row.ended = row.finite ? RowStatus::kStepUnderflow : RowStatus::kNonFinite;
+    } else if (row.overflows > Row::kOverflowsMax) {
+      row.ended = RowStatus::kNonFinite;
     } else if (row.counts.accepted + row.counts.rejected >=
                std::get<ErrorControl>(row.control).max_steps) {
       row.ended = RowStatus::kStepLimit;
@@ -277,6 +274,7 @@ void BatchSolver<Space>::Judge(Move& move) {
     const StepController::Decision decision = row.controller.Decide(norms[i]);
     move.accepted[i] = decision.accepted;
     row.finite = !std::isnan(norms[i]);
+    row.overflows += row.finite ? 0 : 1;
     row.eps = move.eps[i] * decision.factor;
     row.counts.nfe += options_.tableau.stages() - 1;
     row.counts.accepted += decision.accepted ? 1 : 0;
@@ -351,7 +349,10 @@ void BatchSolver<Space>::Save(const Move& move) {
         *space_, options_.tableau, own ? Interpolant::kOwn : Interpolant::kHermite, move.eps, theta,
         *rows_.z, slopes, move.z_next, *rows_.first_slope);
     const std::vector<bool> finite = space_->Finite(between);
-    for (size_t i = 0; i < count; ++i) inside[i] = inside[i] && finite[i];
+    for (size_t i = 0; i < count; ++i) {
+      if (inside[i] && !finite[i]) rows_.row[i].ended = RowStatus::kNonFinite;
+      inside[i] = inside[i] && finite[i];
+    }
     Store(k, between, inside);
   }
 }

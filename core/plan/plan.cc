@@ -36,12 +36,15 @@ std::string KnownNames(bool embedded_only) {
   return absl::StrJoin(names, ", ");
 }
 
+// The slopes' difference is divided by 2 alpha, and their rounding errors with it.
+constexpr double kAlphaMin = 0.01;
+
 bool PositiveFinite(double value) { return std::isfinite(value) && value > 0.0; }
 
 // A tolerance or a target. A text with neither '.' nor 'e' would be a number of steps.
 absl::StatusOr<double> ParseTolerance(std::string_view text) {
   const std::optional<double> value = ParsePositive(text);
-  if (!value || text.find_first_of(".e") == text.npos) {
+  if (!value || text.find_first_of(".eE") == text.npos) {
     return Invalid("'", Absl(text),
                    "' is not a tolerance: write a number above zero with an exponent, as in 1e-5");
   }
@@ -54,9 +57,9 @@ absl::Status ValidateMethod(const MethodChoice& choice) {
     return Invalid("method number ", index, " is unknown; the methods are ", KnownNames(false));
   }
   if (choice.method == Method::kAlpha) {
-    if (choice.alpha > 0.0 && choice.alpha <= 1.0) return absl::OkStatus();
+    if (choice.alpha >= kAlphaMin && choice.alpha <= 1.0) return absl::OkStatus();
     return Invalid("alpha is ", ShortestText(choice.alpha),
-                   "; it must lie in (0, 1], as in alpha(0.75):3");
+                   "; it must lie in [0.01, 1], as in alpha(0.75):3");
   }
   if (choice.alpha == 0.0) return absl::OkStatus();
   return Invalid("method '", Absl(NameOf(choice.method).name),
@@ -105,7 +108,7 @@ absl::StatusOr<decltype(Plan::choice)> ParseChoice(std::string_view text) {
   const bool learned = method.method == Method::kLearned;
   if (learned && prefixed) return Invalid("a learned solver takes no 'hyper_', as in learned:4");
   const bool hypersolved = prefixed || learned;
-  if (arg.find_first_of(".e,") == arg.npos) {
+  if (arg.find_first_of(".eE,") == arg.npos) {
     HS_ASSIGN_OR_RETURN(const int steps, ParseSteps(arg));
     return FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved};
   }
@@ -233,7 +236,7 @@ absl::StatusOr<MethodChoice> ParseMethod(std::string_view text) {
   choice.method = *method;
   if (open == text.npos) {
     if (*method != Method::kAlpha) return choice;
-    return Invalid("method alpha needs its parameter in (0, 1], as in alpha(0.75):3");
+    return Invalid("method alpha needs its parameter in [0.01, 1], as in alpha(0.75):3");
   }
   if (*method != Method::kAlpha) {
     return Invalid("method '", Absl(name), "' takes no parameter; only alpha does");
@@ -243,8 +246,9 @@ absl::StatusOr<MethodChoice> ParseMethod(std::string_view text) {
                                           ? ParsePositive(parameter.substr(0, parameter.size() - 1))
                                           : std::nullopt;
   if (!alpha) {
-    return Invalid("'", Absl(text.substr(open)),
-                   "' is not a parameter of alpha: write a number in (0, 1], as in alpha(0.75):3");
+    return Invalid(
+        "'", Absl(text.substr(open)),
+        "' is not a parameter of alpha: write a number in [0.01, 1], as in alpha(0.75):3");
   }
   choice.alpha = *alpha;
   HS_RETURN_IF_ERROR(ValidateMethod(choice));

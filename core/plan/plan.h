@@ -90,8 +90,8 @@ std::string PrintMethod(const MethodChoice& method);
 
 // Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
 // kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
-// without an embedded pair, alpha outside (0, 1], a correction on ab2, and an automatic plan with
-// neither a target nor a budget. Limits that depend on a server are not checked here.
+// without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and an automatic plan
+// with neither a target nor a budget. Limits that depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

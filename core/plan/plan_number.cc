@@ -54,7 +54,7 @@ std::string PrintDecimal(double value, int shift) {
 }
 
 std::optional<double> ParsePositive(std::string_view text, int shift) {
-  const size_t e = text.find('e');
+  const size_t e = text.find_first_of("eE");
   const std::string_view mantissa = text.substr(0, e);
   if (mantissa.empty() || mantissa.find_first_not_of("0123456789.") != mantissa.npos) {
     return std::nullopt;

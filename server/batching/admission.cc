@@ -43,7 +43,10 @@ absl::Status CheckLine(const Line& line, const Pending& pending) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "this client has its share pending: ", number(line.own), " ", Absl(line.what), ", ",
         number(line.more), " more would pass ", number(share), " of ", Absl(line.limit_name), " = ",
-        number(line.limit), " (", pending.sharers, " clients); try again"));
+        number(line.limit),
+        pending.sharers > 1 ? absl::StrCat(", which ", pending.sharers, " clients share")
+                            : ", of which a part stays free for others",
+        "; try again"));
   }
   return absl::OkStatus();
 }
@@ -79,12 +82,12 @@ Admission DecideAdmission(const Pending& pending, const Arrival& arrival,
   const double own = pending.pace * arrival.cost;
   const double bearable = kWaitShare * std::max(0.0, arrival.seconds_left - own);
   if (pending.idle_solver || wait <= bearable) return {};
-  return later(absl::ResourceExhaustedError(absl::StrFormat(
-                   "overloaded: the work before this request takes about %.3g s and its own %.3g "
-                   "s, too much "
-                   "for a deadline in %.3g s; try again later, or with a longer deadline",
-                   wait, own, arrival.seconds_left)),
-               wait - bearable);
+  return later(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "overloaded: the work before this request takes about %.3g s and its own %.3g s, "
+          "too much for a deadline in %.3g s; try again later, or with a longer deadline",
+          wait, own, arrival.seconds_left)),
+      wait - bearable);
 }
 
 }  // namespace hyperserve

@@ -2,8 +2,7 @@
 //
 //   Limits    What waits and what is not answered stays within the limits of the options page.
 //   Shares    Of several clients each has its share of every limit. One alone leaves an eighth
-//   free,
-//             so that another finds room. A client that has nothing pending needs no share.
+//             free, so that another finds room. A client that has nothing pending needs no share.
 //   Deadline  A request is refused where the work before it, at the measured pace, would take more
 //             than four fifths of the time that its own solve leaves of its deadline. The fifth is
 //             against what the prediction does not know. An idle solver refuses nobody.

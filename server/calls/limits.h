@@ -20,7 +20,8 @@ struct CallLimits {
   int64_t chunk_rows_default = 0;                 // rows of a chunk where the request names none
   std::chrono::milliseconds deadline_default{0};  // of unary calls that bring none
   std::chrono::milliseconds deadline_max{0};
-  std::chrono::milliseconds retry_pushback{0};  // told to callers that were shed
+  std::chrono::milliseconds request_arrival_max{0};  // from a call's headers to its whole request
+  std::chrono::milliseconds retry_pushback{0};       // told to callers that were shed
 };
 
 }  // namespace hyperserve

@@ -39,6 +39,32 @@ absl::Status CheckImplemented(const Plan& plan, const Task& task) {
   return absl::OkStatus();
 }
 
+// The smallest tolerances that the arithmetic of a tier can meet: about one unit in the last place
+// of float32, and some hundred of double, whose field is rounded as well.
+double SmallestTolerance(Tier tier) { return tier == Tier::kDouble ? 1e-13 : 1e-7; }
+
+absl::Status CheckTolerances(const Plan& plan) {
+  const AdaptivePlan* const adaptive = plan.adaptive();
+  const double smallest = SmallestTolerance(plan.tier);
+  // Either one alone bounds what is asked of states around 1.
+  if (adaptive == nullptr || std::max(adaptive->rtol, adaptive->atol) >= smallest) {
+    return absl::OkStatus();
+  }
+  AdaptivePlan sensible = *adaptive, exact = *adaptive;
+  sensible.rtol = sensible.atol = smallest;
+  exact.rtol = exact.atol =
+      std::max(std::max(adaptive->rtol, adaptive->atol), SmallestTolerance(Tier::kDouble));
+  const std::string way_out =
+      plan.tier == Tier::kDouble
+          ? ""
+          : absl::StrCat(", or '", PrintPlan({.choice = exact, .tier = Tier::kDouble}), "'");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "plan '", PrintPlan(plan), "': tier ", Absl(TierName(plan.tier)),
+      " cannot meet this tolerance, and more steps would only add rounding errors; the smallest "
+      "sensible one is '",
+      PrintPlan({.choice = sensible, .tier = plan.tier}), "'", way_out));
+}
+
 absl::Status CheckLimits(const Plan& plan, const AskTerms& terms, const CallLimits& limits) {
   if (plan.fixed() != nullptr && plan.fixed()->steps > limits.steps_max) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -114,6 +140,7 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   ResolvedPlan resolved;
   resolved.plan = FillInDefault(*terms.plan, model, task);
   HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
   // A fixed plan does not use the limit and always gets the same value.

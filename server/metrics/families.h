@@ -38,6 +38,7 @@ enum class Metric {
   kReady,
   kDeviceMemory,
   kBuildInfo,
+  kUnreadReplies,
   kConnections,
   kConnectionsRefused,
   kProcessCpu,
@@ -67,7 +68,7 @@ inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,
 inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
                                                         100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 31> kFamilies = {{
+inline constexpr std::array<MetricFamily, 32> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -235,6 +236,13 @@ inline constexpr std::array<MetricFamily, 31> kFamilies = {{
      "1",
      "Always 1; the labels say what runs.",
      {"version", "commit"},
+     {}},
+    {Metric::kUnreadReplies,
+     MetricType::kGauge,
+     "hyperserve_unread_reply_bytes",
+     "bytes",
+     "Replies that are on their way: their clients have not read them yet.",
+     {},
      {}},
     {Metric::kConnections,
      MetricType::kGauge,

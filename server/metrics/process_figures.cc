@@ -39,19 +39,25 @@ double StartTimeSeconds() {
 
 }  // namespace
 
+ProcessMemory ReadProcessMemory() {
+  std::ifstream statm("/proc/self/statm");
+  double virtual_pages = 0, resident_pages = 0, shared_pages = 0;
+  if (!(statm >> virtual_pages >> resident_pages >> shared_pages)) return {};
+  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  return {.virtual_bytes = virtual_pages * page,
+          .resident_bytes = resident_pages * page,
+          .own_bytes = (resident_pages - shared_pages) * page};
+}
+
 ProcessFigures ReadProcessFigures() {
   ProcessFigures figures;
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
     figures.cpu_seconds = Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
   }
-  std::ifstream statm("/proc/self/statm");
-  double virtual_pages = 0, resident_pages = 0;
-  if (statm >> virtual_pages >> resident_pages) {
-    const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
-    figures.virtual_bytes = virtual_pages * page;
-    figures.resident_bytes = resident_pages * page;
-  }
+  const ProcessMemory memory = ReadProcessMemory();
+  figures.virtual_bytes = memory.virtual_bytes;
+  figures.resident_bytes = memory.resident_bytes;
   std::error_code error;
   const std::filesystem::directory_iterator fds("/proc/self/fd", error);
   if (!error) figures.open_fds = static_cast<double>(std::distance(begin(fds), end(fds)));

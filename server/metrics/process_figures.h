@@ -14,4 +14,12 @@ struct ProcessFigures {
 // Reads /proc/self and getrusage. A figure that cannot be read is 0. Thread-safe.
 ProcessFigures ReadProcessFigures();
 
+// Memory alone: cheap enough to be read ten times a second. Zeros: it cannot be read.
+struct ProcessMemory {
+  double virtual_bytes = 0;
+  double resident_bytes = 0;
+  double own_bytes = 0;  // resident, not shared with a file
+};
+ProcessMemory ReadProcessMemory();
+
 }  // namespace hyperserve

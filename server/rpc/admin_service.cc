@@ -8,7 +8,11 @@
 #include "core/model/repository/generation_files.h"
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "server/registry/gate_decision.h"
+#include "server/registry/registry.h"
 #include "server/rpc/call.h"
+#include "server/rpc/call_service.h"
+#include "server/rpc/environment.h"
+#include "server/rpc/unary_call.h"
 
 namespace hyperserve {
 namespace {
@@ -27,19 +31,6 @@ absl::Status NotBuilt(std::string_view call, std::string_view way_out) {
   return absl::UnimplementedError(absl::StrCat(Absl(call), " is not built yet; ", Absl(way_out)));
 }
 
-// A stream that ends at once with the reason why it does not start. Deletes itself.
-class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchModelsReply> {
- public:
-  RefusedWatch(Environment* environment, grpc::CallbackServerContext* context)
-      : call_(environment, context, "WatchModels", "") {
-    Finish(call_.End(NotBuilt("WatchModels", "watch health `model/<name>`, or poll GetModel")));
-  }
-
- private:
-  void OnDone() override { delete this; }
-  Call call_;
-};
-
 void FillGate(const GateMeasurement& measured, v1::GateResult* result) {
   result->set_steps(measured.steps);
   result->set_candidate_error(measured.candidate_error);
@@ -48,92 +39,79 @@ void FillGate(const GateMeasurement& measured, v1::GateResult* result) {
   result->set_base_error(measured.base_error);
 }
 
-class AdminService final : public v1::Admin::CallbackService {
- public:
-  explicit AdminService(Environment* environment) : environment_(environment) {}
+void FillOutcome(const PublishOutcome& outcome, v1::PublishHypersolverReply* reply) {
+  reply->set_generation(outcome.generation);
+  reply->set_previous_generation(outcome.previous_generation);
+  reply->set_seconds(outcome.seconds);
+  for (const GateMeasurement& measured : outcome.gate) FillGate(measured, reply->add_gate());
+}
 
-  grpc::ServerUnaryReactor* PublishHypersolver(grpc::CallbackServerContext* context,
-                                               const v1::PublishHypersolverRequest* request,
-                                               v1::PublishHypersolverReply* reply) override {
-    auto* const unary =
-        new UnaryCall(environment_, context, "PublishHypersolver", "", CallKind::kAdmin);
-    const auto started = [&]() -> absl::Status {
-      HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
-      HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
-      HS_ASSIGN_OR_RETURN(GenerationFiles files, FilesFromWire(*request));
-      std::optional<int64_t> parent;
-      if (request->has_parent_generation()) parent = request->parent_generation();
-      registry->Publish(request->model(), request->method(), std::move(files), parent,
-                        unary->call().patience(),
-                        [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
-                          if (outcome.ok()) {
-                            reply->set_generation(outcome->generation);
-                            reply->set_previous_generation(outcome->previous_generation);
-                            reply->set_seconds(outcome->seconds);
-                            for (const GateMeasurement& measured : outcome->gate) {
-                              FillGate(measured, reply->add_gate());
-                            }
-                          }
-                          unary->Answer(outcome.status());
-                        });
-      return absl::OkStatus();
-    }();
-    if (!started.ok()) unary->Answer(started);
-    return unary;
-  }
+absl::Status StartPublish(UnaryCall* unary, const v1::PublishHypersolverRequest& request,
+                          v1::PublishHypersolverReply* reply) {
+  HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
+  HS_RETURN_IF_ERROR(unary->call().Pin(request.model()).status());
+  HS_ASSIGN_OR_RETURN(GenerationFiles files, FilesFromWire(request));
+  std::optional<int64_t> parent;
+  if (request.has_parent_generation()) parent = request.parent_generation();
+  registry->Publish(request.model(), request.method(), std::move(files), parent,
+                    unary->call().patience(),
+                    [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
+                      if (outcome.ok()) FillOutcome(*outcome, reply);
+                      unary->Answer(outcome.status());
+                    });
+  return absl::OkStatus();
+}
 
-  grpc::ServerUnaryReactor* RollbackHypersolver(grpc::CallbackServerContext* context,
-                                                const v1::RollbackHypersolverRequest* request,
-                                                v1::RollbackHypersolverReply* reply) override {
-    auto* const unary =
-        new UnaryCall(environment_, context, "RollbackHypersolver", "", CallKind::kAdmin);
-    const auto started = [&]() -> absl::Status {
-      HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
-      HS_RETURN_IF_ERROR(unary->call().Pin(request->model()).status());
-      registry->Rollback(request->model(), request->method(), request->generation(),
-                         unary->call().patience(),
-                         [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
-                           if (outcome.ok()) {
-                             reply->set_generation(outcome->generation);
-                             reply->set_previous_generation(outcome->previous_generation);
-                           }
-                           unary->Answer(outcome.status());
-                         });
-      return absl::OkStatus();
-    }();
-    if (!started.ok()) unary->Answer(started);
-    return unary;
-  }
+absl::Status StartRollback(UnaryCall* unary, const v1::RollbackHypersolverRequest& request,
+                           v1::RollbackHypersolverReply* reply) {
+  HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
+  HS_RETURN_IF_ERROR(unary->call().Pin(request.model()).status());
+  registry->Rollback(request.model(), request.method(), request.generation(),
+                     unary->call().patience(),
+                     [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
+                       if (outcome.ok()) {
+                         reply->set_generation(outcome->generation);
+                         reply->set_previous_generation(outcome->previous_generation);
+                       }
+                       unary->Answer(outcome.status());
+                     });
+  return absl::OkStatus();
+}
 
-  grpc::ServerUnaryReactor* LoadModel(grpc::CallbackServerContext* context,
-                                      const v1::LoadModelRequest*, v1::LoadModelReply*) override {
-    auto* const unary = new UnaryCall(environment_, context, "LoadModel", "");
-    unary->Answer(NotBuilt("LoadModel", "put the folder into --models and start the daemon again"));
-    return unary;
-  }
+template <class Request, class Reply>
+CallStart Changes(Environment* environment, std::string_view name,
+                  absl::Status (*start)(UnaryCall*, const Request&, Reply*)) {
+  return Unary<Request, Reply>(environment, name, CallKind::kAdmin,
+                               [start](UnaryCall* unary, const Request& request, Reply* reply) {
+                                 const absl::Status started = start(unary, request, reply);
+                                 if (!started.ok()) unary->Answer(started);
+                               });
+}
 
-  grpc::ServerUnaryReactor* UnloadModel(grpc::CallbackServerContext* context,
-                                        const v1::UnloadModelRequest*,
-                                        v1::UnloadModelReply*) override {
-    auto* const unary = new UnaryCall(environment_, context, "UnloadModel", "");
-    unary->Answer(
-        NotBuilt("UnloadModel", "take the folder out of --models and start the daemon again"));
-    return unary;
-  }
-
-  grpc::ServerWriteReactor<v1::WatchModelsReply>* WatchModels(
-      grpc::CallbackServerContext* context, const v1::WatchModelsRequest*) override {
-    return new RefusedWatch(environment_, context);
-  }
-
- private:
-  Environment* const environment_;
-};
+template <class Request, class Reply>
+CallStart Lacks(Environment* environment, std::string_view name, std::string_view way_out) {
+  return Unary<Request, Reply>(environment, name, CallKind::kUnary,
+                               [name, way_out](UnaryCall* unary, const Request&, Reply*) {
+                                 unary->Answer(NotBuilt(name, way_out));
+                               });
+}
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeAdminService(Environment* environment) {
-  return std::make_unique<AdminService>(environment);
+CallService MakeAdminService(Environment* environment) {
+  return {.name = v1::Admin::service_full_name(),
+          .methods = {
+              {"PublishHypersolver", Changes(environment, "PublishHypersolver", StartPublish)},
+              {"RollbackHypersolver", Changes(environment, "RollbackHypersolver", StartRollback)},
+              {"LoadModel", Lacks<v1::LoadModelRequest, v1::LoadModelReply>(
+                                environment, "LoadModel",
+                                "put the folder into --models and start the daemon again")},
+              {"UnloadModel", Lacks<v1::UnloadModelRequest, v1::UnloadModelReply>(
+                                  environment, "UnloadModel",
+                                  "take the folder out of --models and start the daemon again")},
+              {"WatchModels",
+               Lacks<v1::WatchModelsRequest, v1::WatchModelsReply>(
+                   environment, "WatchModels", "watch health `model/<name>`, or poll GetModel")}}};
 }
 
 }  // namespace hyperserve

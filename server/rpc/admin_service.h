@@ -3,15 +3,12 @@
 // answers the call.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
-#include <memory>
-
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {
 
 // `environment` must outlive the service.
-std::unique_ptr<grpc::Service> MakeAdminService(Environment* environment);
+CallService MakeAdminService(Environment* environment);
 
 }  // namespace hyperserve

@@ -1,11 +1,8 @@
 #include "server/rpc/call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <random>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/plan/row_status.h"
@@ -14,6 +11,7 @@
 #include "server/clock/clock.h"
 #include "server/clock/patience.h"
 #include "server/metrics/families.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
 #include "server/registry/served_model.h"
@@ -76,9 +74,36 @@ const char* CodeName(grpc::StatusCode code) {
 }
 
 // Successes are logged at debug, our own faults at error, all other failures at info.
-spdlog::level::level_enum LogLevel(grpc::StatusCode code) {
-  if (code == grpc::OK) return spdlog::level::debug;
-  return code == grpc::INTERNAL ? spdlog::level::err : spdlog::level::info;
+LogLevel LevelOf(grpc::StatusCode code) {
+  if (code == grpc::OK) return LogLevel::kDebug;
+  return code == grpc::INTERNAL ? LogLevel::kError : LogLevel::kInfo;
+}
+
+// The line of a call that has ended. Calls that were shed share one line a second.
+struct EndedCall {
+  std::string_view name, id, model, plan;
+  int64_t rows = 0;
+  double seconds = 0;
+};
+
+void LogCall(Environment& environment, const EndedCall& call, const grpc::Status& status) {
+  int64_t others = 0;
+  if (status.error_code() == grpc::RESOURCE_EXHAUSTED) {
+    const CrowdedEvents::Turn turn = environment.shed_calls.Note(environment.clock->Now());
+    if (!turn.log) return;
+    others = turn.others;
+  }
+  LogLine line = NewLogLine();
+  line.Add("call", call.name)
+      .Add("id", call.id)
+      .Add("model", call.model)
+      .Add("plan", call.plan)
+      .Add("rows", call.rows)
+      .Add("code", CodeName(status.error_code()))
+      .Add("seconds", call.seconds);
+  if (others > 0) line.Add("others_shed", others);
+  if (!status.ok()) line.Add("message", status.error_message());
+  Log(LevelOf(status.error_code()), line);
 }
 
 double Sum(const auto& values) {
@@ -88,6 +113,10 @@ double Sum(const auto& values) {
 }
 
 }  // namespace
+
+std::string PeerOf(const grpc::CallbackServerContext& context) {
+  return ClientOf(context.peer(), "").peer;
+}
 
 absl::Status CheckRequestId(const std::string& id) {
   const bool printable =
@@ -106,14 +135,13 @@ grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-           const std::string& asked_id, CallKind kind)
+           CallKind kind)
     : environment_(environment),
       context_(context),
       name_(name),
-      id_(asked_id.empty() || !CheckRequestId(asked_id).ok() ? MakeRequestId() : asked_id),
       arrival_(environment->clock->Now()),
       deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
-      id_problem_(CheckRequestId(asked_id)) {
+      id_(MakeRequestId()) {
   ++environment_->calls_in_flight;
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, 1);
 }
@@ -122,6 +150,11 @@ Call::~Call() {
   environment_->metrics->Change(Metric::kRequestsInFlight, {name_}, -1);
   if (bound_) --environment_->solving_calls;
   --environment_->calls_in_flight;
+}
+
+void Call::TakeId(const std::string& asked) {
+  id_problem_ = CheckRequestId(asked);
+  if (id_problem_.ok() && !asked.empty()) id_ = asked;
 }
 
 Patience Call::patience() const {
@@ -143,6 +176,11 @@ absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& model) {
   HS_ASSIGN_OR_RETURN(const auto registry, Admit());
+  if (environment_->memory_full) {
+    return absl::ResourceExhaustedError("the process holds memory_max; try again");
+  }
+  HS_RETURN_IF_ERROR(
+      environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max));
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
   model_label_ = served->name;
   return served;
@@ -208,9 +246,14 @@ grpc::Status Call::End(const absl::Status& status) {
     environment_->metrics->Observe(Metric::kRequestRows, {model_label_, name_},
                                    static_cast<double>(rows_));
   }
-  spdlog::log(LogLevel(wire.error_code()),
-              "call={} id=\"{}\" model={} plan={} rows={} code={} seconds={:.6f} {}", name_, id_,
-              model_label_, plan_label_, rows_, code, seconds, absl::CEscape(wire.error_message()));
+  LogCall(*environment_,
+          {.name = name_,
+           .id = id_,
+           .model = model_label_,
+           .plan = plan_label_,
+           .rows = rows_,
+           .seconds = seconds},
+          wire);
   context_->AddTrailingMetadata("hyperserve-request-id", id_);
   if (wire.error_code() == grpc::RESOURCE_EXHAUSTED) {
     const auto pushback = std::max(environment_->limits.retry_pushback, retry_after_);

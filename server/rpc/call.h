@@ -26,13 +26,16 @@ enum class CallKind { kUnary, kStream, kAdmin };
 // cancelled and the functions of patience() are thread-safe.
 class Call {
  public:
-  // `asked_id` is the id that the request brings; where it is empty or malformed the call makes
-  // one. The deadline is the client's, at most deadline_max. A call without one gets
-  // deadline_default if it is unary, else deadline_max. `environment` and `context` must outlive
-  // the call.
+  // The call makes an id for itself. The deadline is the client's, at most deadline_max. A call
+  // without one gets deadline_default if it is unary, else deadline_max. `environment` and
+  // `context` must outlive the call.
   Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-       const std::string& asked_id, CallKind kind = CallKind::kUnary);
+       CallKind kind = CallKind::kUnary);
   ~Call();
+
+  // Takes the id that the request brings, unless it is empty or malformed; in the latter case Admit
+  // fails. Call it before Admit.
+  void TakeId(const std::string& asked);
 
   const std::string& id() const { return id_; }
   Clock::TimePoint deadline() const { return deadline_; }
@@ -43,8 +46,9 @@ class Call {
   // The registry. kUnavailable: the daemon is loading or draining. kInvalidArgument: the request's
   // id is malformed.
   absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
-  // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, and
-  // with kNotFound where there is no such model.
+  // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, with
+  // kNotFound where there is no such model, and with kResourceExhausted where the client has not
+  // read earlier replies or the process has no memory to spare.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
   // Gives the work the call's deadline, cancellation and client, and names the plan in the call's
   // metrics. Call it once, before the work is submitted. From then on a shutdown waits for the
@@ -65,12 +69,12 @@ class Call {
   Environment* const environment_;
   grpc::CallbackServerContext* const context_;
   const std::string name_;
-  const std::string id_;
   const Clock::TimePoint arrival_;
   const Clock::TimePoint deadline_;
-  const absl::Status id_problem_;
   const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
   // Set before the work is submitted.
+  std::string id_;
+  absl::Status id_problem_;
   std::string model_label_ = "other";
   std::string plan_label_ = "none";
   bool bound_ = false;
@@ -79,22 +83,8 @@ class Call {
   std::chrono::milliseconds retry_after_{0};
 };
 
-// A unary call. Any thread calls Answer exactly once. Create it with new: it deletes itself when
-// gRPC is done with it.
-class UnaryCall final : public grpc::ServerUnaryReactor {
- public:
-  UnaryCall(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
-            const std::string& asked_id, CallKind kind = CallKind::kUnary)
-      : call_(environment, context, name, asked_id, kind) {}
-  Call& call() { return call_; }
-  void Answer(const absl::Status& status) { Finish(call_.End(status)); }
-
- private:
-  void OnCancel() override { call_.Cancel(); }
-  void OnDone() override { delete this; }
-
-  Call call_;
-};
+// The client's address without the port, in gRPC's spelling.
+std::string PeerOf(const grpc::CallbackServerContext& context);
 
 // The status as gRPC sends it. A code outside the table of docs/ARCHITECTURE.md becomes INTERNAL. A
 // message of more than 2,048 bytes is cut, since it travels in a header. Pure.

@@ -13,8 +13,10 @@
 #include "server/batching/batcher.h"
 #include "server/calls/limits.h"
 #include "server/clock/clock.h"
+#include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
+#include "server/rpc/reply_ledger.h"
 
 namespace hyperserve {
 
@@ -43,10 +45,15 @@ class Environment {
   Metrics* metrics = nullptr;
   const Clock* clock = nullptr;
   Clock::TimePoint started;
+  // True: the process holds as much memory as it may. New calls are shed.
+  std::atomic<bool> memory_full{false};
+  // Replies that are on their way.
+  ReplyLedger replies;
   // Calls that were bound to work and have not ended. A shutdown waits for them.
   std::atomic<int64_t> solving_calls{0};
   // True: new calls are answered UNAVAILABLE. Never becomes false again.
   std::atomic<bool> draining{false};
+  CrowdedEvents shed_calls;  // for the log
   // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
 

@@ -8,8 +8,11 @@
 #include "server/calls/flow.h"
 #include "server/calls/solve.h"
 #include "server/rpc/call.h"
+#include "server/rpc/call_service.h"
+#include "server/rpc/environment.h"
 #include "server/rpc/sample_stream.h"
 #include "server/rpc/solve_call.h"
+#include "server/rpc/unary_call.h"
 #include "server/rpc/wire.h"
 
 namespace hyperserve {
@@ -86,80 +89,72 @@ void ToWire(const SolveAnswer& answer, v1::SolveReply* reply) {
   SetTensor(answer.saved, &v1::SolveReply::mutable_saved, reply);
 }
 
-class HyperserveService final : public v1::Hyperserve::CallbackService {
- public:
-  explicit HyperserveService(Environment* environment) : environment_(environment) {}
+// The request and the reply live until the call is answered.
+template <class Request, class Reply>
+CallStart Solves(Environment* environment, std::string_view name) {
+  return Unary<Request, Reply>(
+      environment, name, CallKind::kUnary,
+      [environment](UnaryCall* unary, const Request& request, Reply* reply) {
+        StartSolve(environment, unary, FromWire(request),
+                   [reply](const auto& answer) { ToWire(answer, reply); });
+      });
+}
 
-  grpc::ServerUnaryReactor* Classify(grpc::CallbackServerContext* context,
-                                     const v1::ClassifyRequest* request,
-                                     v1::ClassifyReply* reply) override {
-    return Solves(context, "Classify", *request, reply);
-  }
-  grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context,
-                                   const v1::SampleRequest* request,
-                                   v1::SampleReply* reply) override {
-    return Solves(context, "Sample", *request, reply);
-  }
-  grpc::ServerWriteReactor<v1::SampleChunk>* SampleStream(
-      grpc::CallbackServerContext* context, const v1::SampleStreamRequest* request) override {
-    return hyperserve::SampleStream::Start(environment_, context, FromWire(*request));
-  }
-  grpc::ServerUnaryReactor* LogProb(grpc::CallbackServerContext* context,
-                                    const v1::LogProbRequest* request,
-                                    v1::LogProbReply* reply) override {
-    return Solves(context, "LogProb", *request, reply);
-  }
-  grpc::ServerUnaryReactor* Solve(grpc::CallbackServerContext* context,
-                                  const v1::SolveRequest* request, v1::SolveReply* reply) override {
-    return Solves(context, "Solve", *request, reply);
-  }
+CallStart Streams(Environment* environment) {
+  return [environment](grpc::GenericCallbackServerContext* context) {
+    return new SampleStream(environment, context, [](const v1::SampleStreamRequest& request) {
+      return FromWire(request);
+    });
+  };
+}
 
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const v1::ListModelsRequest*,
-                                       v1::ListModelsReply* reply) override {
-    auto* const unary = new UnaryCall(environment_, context, "ListModels", "");
-    const auto registry = unary->call().Admit();
-    if (registry.ok()) {
-      for (const auto& served : (*registry)->List()) ToWire(*served, reply->add_models());
-    }
-    unary->Answer(registry.status());
-    return unary;
-  }
-  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
-                                     const v1::GetModelRequest* request,
-                                     v1::GetModelReply* reply) override {
-    auto* const unary = new UnaryCall(environment_, context, "GetModel", "");
-    const auto served = unary->call().Pin(request->model());
-    if (served.ok()) ToWire(**served, reply);
-    unary->Answer(served.status());
-    return unary;
-  }
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest*,
-                                          v1::GetServerInfoReply* reply) override {
-    auto* const unary = new UnaryCall(environment_, context, "GetServerInfo", "");
-    const std::chrono::duration<double> uptime = environment_->clock->Now() - environment_->started;
-    ToWire(environment_->facts, uptime.count(), reply);
-    unary->Answer(absl::OkStatus());
-    return unary;
-  }
+CallStart Lists(Environment* environment) {
+  return Unary<v1::ListModelsRequest, v1::ListModelsReply>(
+      environment, "ListModels", CallKind::kUnary,
+      [](UnaryCall* unary, const v1::ListModelsRequest&, v1::ListModelsReply* reply) {
+        const auto registry = unary->call().Admit();
+        if (registry.ok()) {
+          for (const auto& served : (*registry)->List()) ToWire(*served, reply->add_models());
+        }
+        unary->Answer(registry.status());
+      });
+}
 
- private:
-  // gRPC owns request and reply; they live until the call is answered.
-  template <class Request, class Reply>
-  grpc::ServerUnaryReactor* Solves(grpc::CallbackServerContext* context, std::string_view name,
-                                   const Request& request, Reply* reply) {
-    return StartSolve(environment_, context, name, FromWire(request),
-                      [reply](const auto& answer) { ToWire(answer, reply); });
-  }
+CallStart Gets(Environment* environment) {
+  return Unary<v1::GetModelRequest, v1::GetModelReply>(
+      environment, "GetModel", CallKind::kUnary,
+      [](UnaryCall* unary, const v1::GetModelRequest& request, v1::GetModelReply* reply) {
+        const auto served = unary->call().Pin(request.model());
+        if (served.ok()) ToWire(**served, reply);
+        unary->Answer(served.status());
+      });
+}
 
-  Environment* const environment_;
-};
+CallStart TellsOfServer(Environment* environment) {
+  return Unary<v1::GetServerInfoRequest, v1::GetServerInfoReply>(
+      environment, "GetServerInfo", CallKind::kUnary,
+      [environment](UnaryCall* unary, const v1::GetServerInfoRequest&,
+                    v1::GetServerInfoReply* reply) {
+        const std::chrono::duration<double> uptime =
+            environment->clock->Now() - environment->started;
+        ToWire(environment->facts, uptime.count(), reply);
+        unary->Answer(absl::OkStatus());
+      });
+}
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeHyperserveService(Environment* environment) {
-  return std::make_unique<HyperserveService>(environment);
+CallService MakeHyperserveService(Environment* environment) {
+  return {.name = v1::Hyperserve::service_full_name(),
+          .methods = {
+              {"Classify", Solves<v1::ClassifyRequest, v1::ClassifyReply>(environment, "Classify")},
+              {"Sample", Solves<v1::SampleRequest, v1::SampleReply>(environment, "Sample")},
+              {"SampleStream", Streams(environment)},
+              {"LogProb", Solves<v1::LogProbRequest, v1::LogProbReply>(environment, "LogProb")},
+              {"Solve", Solves<v1::SolveRequest, v1::SolveReply>(environment, "Solve")},
+              {"ListModels", Lists(environment)},
+              {"GetModel", Gets(environment)},
+              {"GetServerInfo", TellsOfServer(environment)}}};
 }
 
 }  // namespace hyperserve

@@ -2,15 +2,12 @@
 // message, pin the model and queue the work, and never wait. The batcher's solver threads answer.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
-#include <memory>
-
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 
 namespace hyperserve {
 
 // `environment` must outlive the service.
-std::unique_ptr<grpc::Service> MakeHyperserveService(Environment* environment);
+CallService MakeHyperserveService(Environment* environment);
 
 }  // namespace hyperserve

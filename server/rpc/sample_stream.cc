@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "server/batching/work.h"
 #include "server/calls/info.h"
+#include "server/rpc/call.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/wire.h"
 
@@ -16,35 +17,36 @@ constexpr int64_t kChunksAhead = 2;
 
 }  // namespace
 
-SampleStream* SampleStream::Start(Environment* environment, grpc::CallbackServerContext* context,
-                                  StreamAsk ask) {
-  const std::shared_ptr<SampleStream> stream(
-      new SampleStream(environment, context, std::move(ask)));
-  stream->self_ = stream;
-  stream->status_ = stream->Prepare();
-  const auto left = stream->call_.deadline() - environment->clock->Now();
-  stream->deadline_alarm_.Set(
-      std::chrono::system_clock::now() +
-          std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-      [weak = std::weak_ptr(stream)](bool fired) {
-        const std::shared_ptr<SampleStream> late = fired ? weak.lock() : nullptr;
-        if (late) late->GiveUp();
-      });
-  stream->Pump();
-  return stream.get();
+SampleStream::SampleStream(Environment* environment, grpc::GenericCallbackServerContext* context,
+                           AskOf ask_of)
+    : IncomingCall(environment, context, "SampleStream", CallKind::kStream, &request_),
+      ask_of_(ask_of),
+      environment_(environment),
+      self_(this) {
+  Read();
 }
 
-SampleStream::SampleStream(Environment* environment, grpc::CallbackServerContext* context,
-                           StreamAsk ask)
-    : ask_(std::move(ask)),
-      call_(environment, context, "SampleStream", ask_.sample.terms.request_id, CallKind::kStream),
-      context_(context) {}
+void SampleStream::Begin() {
+  const std::shared_ptr<SampleStream> self = self_;  // another thread may end the stream meanwhile
+  ask_ = ask_of_(request_);
+  call().TakeId(ask_.sample.terms.request_id);
+  status_ = Prepare();
+  const auto left = call().deadline() - environment_->clock->Now();
+  deadline_alarm_.Set(std::chrono::system_clock::now() +
+                          std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
+                      [weak = std::weak_ptr(self)](bool fired) {
+                        const std::shared_ptr<SampleStream> late = fired ? weak.lock() : nullptr;
+                        if (late) late->GiveUp();
+                      });
+  begun_ = true;
+  Pump();
+}
 
 absl::Status SampleStream::Prepare() {
-  HS_ASSIGN_OR_RETURN(auto served, call_.Pin(ask_.sample.terms.model));
-  HS_ASSIGN_OR_RETURN(stream_, PrepareStream(ask_, std::move(served), call_.environment().limits));
-  call_.Bind(stream_.first_row);
-  info_ = InfoOf(stream_.first_row, call_.id());
+  HS_ASSIGN_OR_RETURN(auto served, call().Pin(ask_.sample.terms.model));
+  HS_ASSIGN_OR_RETURN(stream_, PrepareStream(ask_, std::move(served), environment_->limits));
+  call().Bind(stream_.first_row);
+  info_ = InfoOf(stream_.first_row, call().id());
   summary_ = info_;
   chunks_ = stream_.rows / stream_.chunk_rows + (stream_.rows % stream_.chunk_rows != 0 ? 1 : 0);
   return absl::OkStatus();
@@ -56,7 +58,7 @@ int64_t SampleStream::RowsBefore(int64_t chunk) const {
 
 SampleStream::Action SampleStream::NextAction() {
   if (finished_) return Action::kNothing;
-  if (status_.ok() && call_.cancelled()) {
+  if (status_.ok() && call().cancelled()) {
     status_ = absl::CancelledError("the client cancelled the stream");
   }
   if (!status_.ok() || next_write_ == chunks_) {
@@ -65,8 +67,10 @@ SampleStream::Action SampleStream::NextAction() {
     return Action::kFinish;
   }
   if (!writing_ && solved_.contains(next_write_)) {
-    in_writing_ = std::move(solved_.extract(next_write_).mapped());
-    if (next_write_ + 1 == chunks_) ToWire(summary_, in_writing_.mutable_summary());
+    Solved next = std::move(solved_.extract(next_write_).mapped());
+    if (next_write_ + 1 == chunks_) ToWire(summary_, next.chunk.mutable_summary());
+    in_writing_ = Serialize(next.chunk);
+    hold_of_writing_ = std::move(next.hold);
     writing_ = true;
     return Action::kWrite;
   }
@@ -98,7 +102,7 @@ void SampleStream::Pump() {
         StartWrite(&in_writing_);
         break;
       case Action::kFinish:
-        Finish(call_.End(status));
+        Finish(call().End(status));
         return;
     }
   }
@@ -111,7 +115,7 @@ void SampleStream::Submit(int64_t chunk) {
     const std::lock_guard lock(mutex_);
     self = self_;
   }
-  call_.environment().batcher->Submit(
+  environment_->batcher->Submit(
       ChunkOf(stream_, begin, RowsBefore(chunk + 1) - begin),
       [self, chunk](absl::StatusOr<WorkResult> result, const WorkTimes& times) {
         self->TakeChunk(chunk, std::move(result), times);
@@ -127,7 +131,7 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
     return;
   }
   --solving_;
-  call_.Record(result, times);
+  call().Record(result, times);
   if (!result.ok()) {
     status_.Update(result.status());
     return;
@@ -140,13 +144,14 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
   const uint64_t first_row = ask_.sample.first_row + static_cast<uint64_t>(RowsBefore(chunk));
   v1::SampleChunk filled;
   ToWire(answer, first_row, &filled);
-  solved_.emplace(chunk, std::move(filled));
+  ReplyLedger::Hold hold = Count(static_cast<int64_t>(filled.ByteSizeLong()));
+  solved_.emplace(chunk, Solved{.chunk = std::move(filled), .hold = std::move(hold)});
 }
 
 void SampleStream::SubmitLater(int64_t chunk) {
   auto alarm = std::make_shared<grpc::Alarm>();
   grpc::Alarm& pending = *alarm;  // its callback owns it until it has fired
-  pending.Set(std::chrono::system_clock::now() + call_.environment().limits.retry_pushback,
+  pending.Set(std::chrono::system_clock::now() + environment_->limits.retry_pushback,
               [self = self_, alarm = std::move(alarm), chunk](bool) mutable {
                 const auto fired = std::move(alarm);
                 self->Submit(chunk);
@@ -157,6 +162,7 @@ void SampleStream::OnWriteDone(bool ok) {
   {
     const std::lock_guard lock(mutex_);
     writing_ = false;
+    hold_of_writing_ = {};
     ++next_write_;
     if (!ok) status_.Update(absl::CancelledError("the client went away"));
   }
@@ -164,8 +170,8 @@ void SampleStream::OnWriteDone(bool ok) {
 }
 
 void SampleStream::OnCancel() {
-  call_.Cancel();
-  Pump();
+  IncomingCall::OnCancel();
+  if (begun_) Pump();
 }
 
 void SampleStream::GiveUp() {
@@ -173,18 +179,11 @@ void SampleStream::GiveUp() {
     const std::lock_guard lock(mutex_);
     status_.Update(absl::DeadlineExceededError("the stream's deadline passed"));
   }
-  {
-    const std::lock_guard lock(context_mutex_);
-    if (!done_) context_->TryCancel();
-  }
+  CancelAt(environment_->clock->Now());
   Pump();
 }
 
-void SampleStream::OnDone() {
-  {
-    const std::lock_guard lock(context_mutex_);
-    done_ = true;
-  }
+void SampleStream::Gone() {
   std::shared_ptr<SampleStream> last;
   const std::lock_guard lock(mutex_);
   last.swap(self_);

@@ -7,6 +7,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,28 +16,34 @@
 #include "server/batching/work.h"
 #include "server/calls/flow.h"
 #include "server/calls/info.h"
-#include "server/rpc/call.h"
 #include "server/rpc/environment.h"
+#include "server/rpc/incoming_call.h"
+#include "server/rpc/reply_ledger.h"
 
 namespace hyperserve {
 
 // Owns itself: it lives until gRPC and the batcher are done with it. gRPC's threads, the solver
 // threads and gRPC's alarms call it at the same time.
-class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
+class SampleStream final : public IncomingCall {
  public:
-  // Starts the stream and returns the reactor for gRPC. Never fails: the stream ends with the
-  // error. `environment` must outlive the stream.
-  static SampleStream* Start(Environment* environment, grpc::CallbackServerContext* context,
-                             StreamAsk ask);
+  using AskOf = StreamAsk (*)(const v1::SampleStreamRequest&);
+
+  // Starts when its request has arrived; ends with the error where it cannot. `environment` must
+  // outlive the stream. Create it with new.
+  SampleStream(Environment* environment, grpc::GenericCallbackServerContext* context, AskOf ask_of);
 
  private:
   enum class Action { kNothing, kSubmit, kWrite, kFinish };
 
-  SampleStream(Environment* environment, grpc::CallbackServerContext* context, StreamAsk ask);
+  struct Solved {
+    v1::SampleChunk chunk;
+    ReplyLedger::Hold hold;  // until the client has read it
+  };
 
+  void Begin() override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
-  void OnDone() override;
+  void Gone() override;
 
   absl::Status Prepare();
   // Takes every action that is possible now. Several threads may call it at once.
@@ -48,25 +55,24 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleChunk> {
   void SubmitLater(int64_t chunk);  // under mutex_
   int64_t RowsBefore(int64_t chunk) const;
 
-  const StreamAsk ask_;
-  Call call_;
-  grpc::CallbackServerContext* const context_;
+  v1::SampleStreamRequest request_;
+  const AskOf ask_of_;
+  std::atomic<bool> begun_ = false;
+  Environment* const environment_;
   grpc::Alarm deadline_alarm_;  // ends the stream of a client that never reads
-  // Fixed by Prepare.
+  // Fixed by Begin.
+  StreamAsk ask_;
   PreparedStream stream_;
   SolveInfo info_;  // the info of every chunk before its solve
   int64_t chunks_ = 0;
 
-  // Not mutex_: within TryCancel gRPC may call OnWriteDone, which takes mutex_.
-  std::mutex context_mutex_;
-  bool done_ = false;  // guarded by context_mutex_; true: the context may be gone
-
   std::mutex mutex_;
   // All below guarded by mutex_.
-  std::shared_ptr<SampleStream> self_;         // until OnDone
-  std::map<int64_t, v1::SampleChunk> solved_;  // chunks that wait to be written
-  v1::SampleChunk in_writing_;                 // gRPC reads it while writing_
-  SolveInfo summary_;                          // of the chunks so far
+  std::shared_ptr<SampleStream> self_;  // until OnDone
+  std::map<int64_t, Solved> solved_;    // chunks that wait to be written
+  grpc::ByteBuffer in_writing_;         // gRPC reads it while writing_
+  ReplyLedger::Hold hold_of_writing_;
+  SolveInfo summary_;  // of the chunks so far
   absl::Status status_;
   int64_t next_submit_ = 0;
   int64_t next_write_ = 0;

@@ -1,8 +1,6 @@
 // A unary call that solves, in any protocol.
 #pragma once
 
-#include <memory>
-#include <string_view>
 #include <utility>
 
 #include "core/base/status.h"
@@ -12,22 +10,21 @@
 #include "server/calls/info.h"
 #include "server/calls/prepare.h"
 #include "server/calls/solve.h"
-#include "server/rpc/call.h"
 #include "server/rpc/environment.h"
+#include "server/rpc/unary_call.h"
 
 namespace hyperserve {
 
 // Pins the model, prepares the work of the ask and queues it; never waits. A solver thread then
 // calls write(answer), which fills the reply, and answers the call. An error answers the call
-// without `write`. Returns the reactor for gRPC, which owns itself.
+// without `write`.
 //
 // An Ask has a member `terms` and the functions Prepare(ask, ...) and MakeAnswer(ask, ...) of
 // server/calls. The data that the ask borrows and the objects that `write` points to must live
-// until the call is answered; those of gRPC do.
+// until the call is answered; those of `unary` do.
 template <class Ask, class Write>
-grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackServerContext* context,
-                                     std::string_view name, Ask ask, Write write) {
-  auto* const unary = new UnaryCall(environment, context, name, ask.terms.request_id);
+void StartSolve(Environment* environment, UnaryCall* unary, Ask ask, Write write) {
+  unary->call().TakeId(ask.terms.request_id);
   const auto prepared = [&]() -> absl::StatusOr<Prepared> {
     HS_ASSIGN_OR_RETURN(auto served, unary->call().Pin(ask.terms.model));
     HS_ASSIGN_OR_RETURN(Prepared ready, Prepare(ask, std::move(served), environment->limits));
@@ -36,7 +33,7 @@ grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackSer
   }();
   if (!prepared.ok()) {
     unary->Answer(prepared.status());
-    return unary;
+    return;
   }
   environment->batcher->Submit(
       prepared->work, [unary, write, ask = std::move(ask), served = prepared->served,
@@ -50,7 +47,6 @@ grpc::ServerUnaryReactor* StartSolve(Environment* environment, grpc::CallbackSer
         }
         unary->Answer(status);
       });
-  return unary;
 }
 
 }  // namespace hyperserve

@@ -137,6 +137,17 @@ TEST_F(Abuse, CompressedRequestsAreNotInflated) {
   ExpectServed();
 }
 
+TEST_F(Abuse, AFullProcessShedsCallsAndStaysAlive) {
+  StartDaemon({"--memory_max=1e6"});
+  ClientOptions options = daemon_->client_options();
+  options.retry.attempts_max = 1;
+  std::this_thread::sleep_for(milliseconds(300));
+  const auto shed = Client(options).Sample(tiny::SampleRows(1, "heun:1"), Deadline::In(seconds(5)));
+  EXPECT_EQ(shed.status().code(), absl::StatusCode::kResourceExhausted) << shed.status();
+  EXPECT_THAT(std::string(shed.status().message()), HasSubstr("memory_max"));
+  EXPECT_EQ(daemon_->Get("/livez").status, 200);
+}
+
 TEST_F(Abuse, PingsKeepALongCall) {
   StartDaemon();
   grpc::ChannelArguments arguments;

@@ -232,9 +232,9 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   });
   WaitForMetric("hyperserve_live_queues 1\n");
   std::jthread waiting([&] {  // one second in the queue, for company: the solver is busy
-    EXPECT_TRUE(client_->Sample(tiny::SampleRows(60, "heun:1"), Soon()).ok());
+    EXPECT_TRUE(client_->Sample(tiny::SampleRows(50, "heun:1"), Soon()).ok());
   });
-  WaitForMetric("hyperserve_queue_rows 60\n");
+  WaitForMetric("hyperserve_queue_rows 50\n");
   const auto stub = v1::Hyperserve::NewStub(Channel());
   grpc::ClientContext context;
   context.set_deadline(Soon().at);
@@ -244,7 +244,7 @@ TEST_F(Errors, ResourceExhaustedSaysWhenToComeBack) {
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find("grpc-retry-pushback-ms");
   ASSERT_NE(pushback, trailers.end());
-  EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "37");
+  EXPECT_GE(std::stoi(std::string(pushback->second.data(), pushback->second.size())), 37);
   ClientOptions patient = daemon_->client_options();
   patient.retry.attempts_max = 1000;
   EXPECT_TRUE(Client(patient).Sample(tiny::SampleRows(10, "heun:1"), Soon()).ok());
@@ -255,11 +255,11 @@ TEST_F(Errors, PredictedWorkIsBounded) {
   ExpectStatus(client_->Sample(tiny::SampleRows(500, kLong), Soon()).status(),
                StatusCode::kInvalidArgument, "pending_macs_max = 3e+07; send fewer rows");
   std::thread pending([&] {  // ends as it likes, later than the next request
-    (void)client_->Sample(tiny::SampleRows(90, kLong), Deadline::In(seconds(3)));
+    (void)client_->Sample(tiny::SampleRows(75, kLong), Deadline::In(seconds(3)));
   });
   std::this_thread::sleep_for(milliseconds(300));
   ExpectStatus(client_->Sample(tiny::SampleRows(10, kLong), Soon()).status(),
-               StatusCode::kResourceExhausted, "too much work is pending");
+               StatusCode::kResourceExhausted, "share pending: 2.4e+07 MACs");
   EXPECT_TRUE(client_->Sample(tiny::SampleRows(1, "heun:1"), Soon()).ok());
   pending.join();
 }

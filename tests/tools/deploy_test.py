@@ -70,6 +70,29 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(admin, "daemon:8501")
 
 
+    def test_a_volume_with_lost_and_found_is_filled_once(self):
+        # The shell lines of the service on folders, without the change of owner.
+        line = compose()["services"]["models"]["command"][0].replace("$$", "$")
+        with tempfile.TemporaryDirectory() as scratch:
+            committed, volume = pathlib.Path(scratch, "committed"), pathlib.Path(scratch, "volume")
+            for folder in (committed / "moons", volume / "lost+found"):
+                folder.mkdir(parents=True)
+            (committed / "moons/model.json").write_text("{}")
+            line = line.replace("/models", str(volume)).replace("/committed", str(committed))
+            line = re.sub(r"chown [^;]*;", "", line)
+            subprocess.run(["/bin/sh", "-ec", line], check=True)
+            self.assertTrue((volume / "moons/model.json").is_file())
+            (volume / "moons/model.json").write_text("changed since")
+            subprocess.run(["/bin/sh", "-ec", line], check=True)
+            self.assertEqual((volume / "moons/model.json").read_text(), "changed since")
+
+    def test_the_daemon_is_not_process_1(self):
+        self.assertTrue(compose()["services"]["daemon"]["init"])
+        entry = json.loads(dict(instructions())["ENTRYPOINT"])
+        self.assertEqual(entry[0], "tini")
+        self.assertIn(" tini ", DOCKERFILE.read_text().split("apt-get install")[-1])
+
+
 class DockerfileTest(unittest.TestCase):
     def test_copies_what_is_there(self):
         for name, arguments in instructions():

@@ -6,6 +6,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/io/idx.h"
 #include "core/io/philox.h"
+#include "core/io/safetensors.h"
 #include "training/data/random.h"
 
 namespace hyperserve {
@@ -126,6 +127,11 @@ absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {
   if (training_.shape.empty()) return Points(kHeldOutSet, 0, rows);
   return FirstImages(held_out_, rows, "held-out");
+}
+
+absl::StatusOr<std::string> ProbeBytes(const InputSource& source, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(const SolveInputs inputs, source.Validation(rows));
+  return SerializeSafetensors({{"x", inputs.rows.view()}});
 }
 
 }  // namespace hyperserve

@@ -64,4 +64,7 @@ class InputSource {
   HostTensor training_, validation_, held_out_;  // images; empty for flows
 };
 
+// The bytes of probe.safetensors: the first validation rows. Fails as Validation does.
+absl::StatusOr<std::string> ProbeBytes(const InputSource& source, int64_t rows);
+
 }  // namespace hyperserve

@@ -5,6 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec_limits.h"
@@ -45,8 +46,8 @@ absl::Status CheckModelFit(const training::ModelFit& fit) {
   return Check(fit.bend_penalty() >= 0, "fit.bend_penalty", "not negative");
 }
 
-absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
-  HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
+// The parts of a correction's fit.
+absl::Status CheckCorrectionFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(Check(fit.net().net_size() > 0, "hypersolver.net.net", "no layers"));
   const std::set<int> claims(fit.net().steps().begin(), fit.net().steps().end());
   HS_RETURN_IF_ERROR(Check(!claims.empty() && claims.size() <= kGateClaims &&
@@ -67,18 +68,85 @@ absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
                              "hypersolver.net.steps",
                              absl::StrCat(steps, " is not among hypersolver.steps")));
   }
-  HS_RETURN_IF_ERROR(Annotate(ParseAdaptivePlan(fit.truth()).status(), "hypersolver.truth"));
-  HS_RETURN_IF_ERROR(Check(fit.truth_rows() >= 1, "hypersolver.truth_rows", "at least 1"));
   HS_RETURN_IF_ERROR(
       Check(fit.pretrain_iterations() >= 0, "hypersolver.pretrain_iterations", "not negative"));
   HS_RETURN_IF_ERROR(Check(fit.swap_every() >= 1, "hypersolver.swap_every", "at least 1"));
-  HS_RETURN_IF_ERROR(Check(fit.trajectory_share() >= 0 && fit.trajectory_share() <= 1,
-                           "hypersolver.trajectory_share", "from 0 to 1"));
+  return Check(fit.trajectory_share() >= 0 && fit.trajectory_share() <= 1,
+               "hypersolver.trajectory_share", "from 0 to 1");
+}
+
+// The parts of a learned solver's fit. The parser of its spec checks coefficients and direction.
+absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
+  HS_RETURN_IF_ERROR(Check(fit.solver().has_learned(), "hypersolver.solver",
+                           "names no solver; the known one is learned"));
+  HS_RETURN_IF_ERROR(Check(!fit.has_net() && fit.steps_size() == 0 &&
+                               fit.pretrain_iterations() == 0 && fit.swap_every() == 0 &&
+                               fit.trajectory_share() == 0,
+                           "hypersolver",
+                           "a fit with solver has no net, steps, pretrain_iterations, swap_every "
+                           "or trajectory_share"));
+  const auto& evaluations = fit.solver().learned().evaluations();
+  HS_RETURN_IF_ERROR(Check(!evaluations.empty() && evaluations.size() <= int{kGateClaims},
+                           "hypersolver.solver.learned.evaluations",
+                           absl::StrCat("1 to ", kGateClaims, " numbers")));
+  for (const int width : fit.solver().learned().net().hidden()) {
+    HS_RETURN_IF_ERROR(
+        Check(width >= 1, "hypersolver.solver.learned.net.hidden", "each is at least 1"));
+  }
+  return Check(!fit.solver().learned().has_net() || fit.solver().learned().net().hidden_size() > 0,
+               "hypersolver.solver.learned.net.hidden", "at least one hidden layer");
+}
+
+absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
+  HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
+  HS_RETURN_IF_ERROR(fit.has_solver() ? CheckLearnedFit(fit) : CheckCorrectionFit(fit));
+  HS_RETURN_IF_ERROR(Annotate(ParseAdaptivePlan(fit.truth()).status(), "hypersolver.truth"));
+  HS_RETURN_IF_ERROR(Check(fit.truth_rows() >= 1, "hypersolver.truth_rows", "at least 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_every() >= 1, "hypersolver.check_every", "at least 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_rows() >= 1, "hypersolver.check_rows", "at least 1"));
   return Check(fit.probe_rows() >= kProbeRowsMin && fit.probe_rows() <= kProbeRowsMax,
                "hypersolver.probe_rows",
                absl::StrCat("from ", kProbeRowsMin, " to ", kProbeRowsMax));
+}
+
+absl::Status CheckServable(const ModelSpec& spec, const std::string& direction,
+                           const std::string& part) {
+  return Check(spec.kind != ModelKind::kFlow || direction != DirectionName(Direction::kForward),
+               "hypersolver." + part + ".direction",
+               "a flow is solved noise_to_data or data_to_noise");
+}
+
+void AddConvolution(int64_t in, int64_t out, int kernel, v1::SolverTable& table) {
+  v1::Layer::Conv2d& layer = *table.add_net()->mutable_conv2d();
+  layer.set_in(static_cast<int32_t>(in));
+  layer.set_out(static_cast<int32_t>(out));
+  layer.set_kernel(kernel);
+  layer.set_padding(kernel / 2);
+}
+
+// The readout of a table; recipe.proto describes it.
+void FillReadout(const training::Readout& net, const Shape& state_shape, v1::SolverTable& table) {
+  for (const char* input : {"state_0", "state", "slopes"}) table.add_inputs(input);
+  const bool images = state_shape.size() == 3;
+  const int64_t channels = state_shape[0] * (images ? 4 : 1);  // of one state, at half resolution
+  int64_t in = channels * (2 + table.evaluations());
+  if (images) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
+  const auto add = [&](int64_t out, int kernel) {
+    if (images) {
+      AddConvolution(in, out, kernel, table);
+    } else {
+      v1::Layer::Linear& layer = *table.add_net()->mutable_linear();
+      layer.set_in(static_cast<int32_t>(in));
+      layer.set_out(static_cast<int32_t>(out));
+    }
+    in = out;
+  };
+  for (int i = 0; i < net.hidden_size(); ++i) {
+    add(net.hidden(i), i == 0 ? 1 : 3);
+    table.add_net()->mutable_silu();
+  }
+  add(channels, 1);
+  if (images) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
 }
 
 absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
@@ -144,17 +212,31 @@ absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
 
 absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model) {
   v1::HypersolverSpec proto = recipe.hypersolver().net();
-  if (model.spec().kind == ModelKind::kFlow &&
-      proto.direction() == DirectionName(Direction::kForward)) {
-    return absl::InvalidArgumentError(
-        "hypersolver.net.direction: a flow is solved noise_to_data or data_to_noise");
-  }
+  HS_RETURN_IF_ERROR(CheckServable(model.spec(), proto.direction(), "net"));
   const auto [fewest, most] =
       std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
   const double length = model.spec().span[1] - model.spec().span[0];
   proto.set_format(1);
   proto.add_eps(length / *most);
   proto.add_eps(length / *fewest);
+  proto.set_base_digest(model.base_digest());
+  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
+}
+
+absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model) {
+  const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
+  HS_RETURN_IF_ERROR(CheckServable(model.spec(), learned.direction(), "solver.learned"));
+  v1::HypersolverSpec proto;
+  proto.set_format(1);
+  proto.set_method("learned");
+  proto.set_direction(learned.direction());
+  proto.mutable_span()->Add(model.spec().span.begin(), model.spec().span.end());
+  for (const int evaluations : learned.evaluations()) {
+    v1::SolverTable& table = *proto.add_tables();
+    table.set_evaluations(evaluations);
+    table.set_coefficients(learned.coefficients());
+    if (learned.has_net()) FillReadout(learned.net(), model.state_shape(), table);
+  }
   proto.set_base_digest(model.base_digest());
   return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
 }

@@ -28,6 +28,8 @@ absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
 // Fills in the base digest of `model`, and the range of eps from the fewest and the most steps of
 // the recipe.
 absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model);
+// The same of a recipe with solver.learned: one table for each n, with its readout.
+absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model);
 
 // A plan in tier exact. kInvalidArgument: it is not fixed and classical, or not adaptive.
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);

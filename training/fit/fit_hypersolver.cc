@@ -212,11 +212,6 @@ std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& f
   return provenance;
 }
 
-absl::StatusOr<std::string> Probe(const InputSource& source, int rows) {
-  HS_ASSIGN_OR_RETURN(const SolveInputs inputs, source.Validation(rows));
-  return SerializeSafetensors({{"x", inputs.rows.view()}});
-}
-
 // Measures every candidate K on the held-out rows and chooses the K to claim.
 absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& options,
                              Measurer& held_out, const std::string& weights,
@@ -271,7 +266,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(const SolveInputs validation_rows,
                       source.Validation(fit_recipe.check_rows()));
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
-  HS_ASSIGN_OR_RETURN(const std::string probe, Probe(source, fit_recipe.probe_rows()));
+  HS_ASSIGN_OR_RETURN(const std::string probe, ProbeBytes(source, fit_recipe.probe_rows()));
   HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.runtime, options.model,
                                                         result.spec.direction, validation_rows));
   HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
@@ -282,6 +277,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                                                       result.spec.direction, held_out_rows));
   const std::string weights = SerializeTensors(fit.best());
   HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
+  result.remarks = {absl::StrCat("best of iteration ", fit.best_iteration())};
   result.spec.provenance = Provenance(recipe, fit, options);
   FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},

@@ -34,6 +34,7 @@ struct FittedHypersolver {
   HypersolverSpec spec;
   Calibration calibration;                  // the correction's plans
   std::vector<PlanCalibration> base_plans;  // the base method at the same K, in the same order
+  std::vector<std::string> remarks;         // for people; of learned solvers one for each n
 };
 
 // Trains, measures and claims. The correction claims those K of the recipe at which its mean error

@@ -32,10 +32,15 @@ TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, Rando
 }
 
 void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& tensors) {
-  const std::string name = absl::StrCat(std::string(prefix), ".", layers.size() - 1);
-  for (const char* suffix : {".weight", ".bias"}) {
-    const auto tensor = tensors.find(name + suffix);
-    if (tensor != tensors.end()) tensor->second.zero_();
+  for (size_t index = layers.size(); index-- > 0;) {
+    bool found = false;
+    for (const char* suffix : {".weight", ".bias"}) {
+      const auto tensor = tensors.find(absl::StrCat(std::string(prefix), ".", index, suffix));
+      if (tensor == tensors.end()) continue;
+      tensor->second.zero_();
+      found = true;
+    }
+    if (found) return;
   }
 }
 

@@ -16,8 +16,8 @@ namespace hyperserve {
 // entry (core/model/layers) gives.
 TensorMap InitialTensors(const LayerList& layers, std::string_view prefix, RandomStream& stream);
 
-// Sets the weight and bias of the last layer to zero, so that the net's output starts at 0 and a
-// correction starts as the classical method. Does nothing if the last layer has none.
+// Sets the weight and bias of the last layer that has any to zero, so that the net's output starts
+// at 0 and a correction starts as the classical method.
 void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& tensors);
 
 // Copies on `device`, float32. The fitted ones (all but running statistics) require a gradient.

@@ -141,9 +141,9 @@ std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>&
                           PrintPlan(plan.plan), plan.error_mean, plan.error_max, agreement,
                           plan.nfe, plan.correction_evaluations, plan.macs,
                           1e6 * plan.seconds_per_row,
-                          plan.correction_evaluations == 0 ? ""
-                          : plan.wins                      ? "yes"
-                                                           : "no");
+                          !plan.plan.hypersolved() ? ""
+                          : plan.wins              ? "yes"
+                                                   : "no");
   }
   return table;
 }

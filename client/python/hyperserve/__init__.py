@@ -1,8 +1,9 @@
 """Client of Hyperserve, a daemon for hypersolved Neural ODEs. The README of this package is its quick start."""
 
-from hyperserve import admin
+from hyperserve import admin, plot
 from hyperserve.aio import AsyncClient, AsyncSampleStream
 from hyperserve.client import Client, SampleStream
+from hyperserve.corrections import export_correction
 from hyperserve.errors import (
     AbortedError,
     AlreadyExistsError,
@@ -22,6 +23,7 @@ from hyperserve.errors import (
     UnimplementedError,
     UnknownError,
 )
+from hyperserve.exporting import export
 from hyperserve.results import (
     ClassifyResult,
     LogProbResult,
@@ -64,4 +66,7 @@ __all__ = [
     "UnimplementedError",
     "UnknownError",
     "admin",
+    "export",
+    "export_correction",
+    "plot",
 ]

@@ -13,7 +13,8 @@ import pathlib
 import sys
 
 from hyperserve.folder import ModelFolderError, write_model
-from hyperserve.layouts import LAYOUTS, Choices, LayoutError
+from hyperserve.layers import LayoutError
+from hyperserve.layouts import LAYOUTS, Choices
 from hyperserve.tensor_files import TensorFileError, read_tensors
 
 

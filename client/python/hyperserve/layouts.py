@@ -11,14 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hyperserve.arrays import Array
+from hyperserve.layers import ACTIVATIONS, DenseModule, LayerList, LayoutError
 
-ACTIVATIONS = ("elu", "gelu", "leaky_relu", "relu", "selu", "sigmoid", "silu", "sin", "softplus", "tanh")
-Layer = dict[str, Any]
 _INDEXED = re.compile(r"(?:(.*)\.)?(\d+)\.(?:_layer\.)?(weight|bias)")
-
-
-class LayoutError(ValueError):
-    """A state dict that does not have the layout. The message names the tensor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,57 +32,6 @@ class Imported:
     tensors: dict[str, Array]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Module:
-    """A module with tensors of its own."""
-
-    name: str
-    weight: Array
-    bias: Array | None
-
-    @property
-    def width_in(self) -> int:
-        return self.weight.shape[1]
-
-    @property
-    def width_out(self) -> int:
-        return self.weight.shape[0]
-
-
-class _List:
-    """A list of layers under construction, and the tensors with their names in the format."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.layers: list[Layer] = []
-        self.tensors: dict[str, Array] = {}
-
-    def add(self, kind: str, tensors: Mapping[str, Array] | None = None, **fields: Any) -> None:
-        for name, tensor in (tensors or {}).items():
-            self.tensors[f"{self.name}.{len(self.layers)}.{name}"] = tensor
-        self.layers.append({kind: fields})
-
-    def add_dense(self, module: _Module) -> None:
-        """A linear layer, or a convolution that keeps height and width."""
-        tensors = {"weight": module.weight}
-        fields: dict[str, Any] = {"in": module.width_in, "out": module.width_out}
-        if module.bias is None:
-            fields["bias"] = False
-        else:
-            tensors["bias"] = module.bias
-        if module.weight.ndim == 2:
-            self.add("linear", tensors, **fields)
-        elif module.weight.ndim == 4 and module.weight.shape[2] == module.weight.shape[3]:
-            kernel = module.weight.shape[2]
-            self.add("conv2d", tensors, **fields, kernel=kernel, padding=kernel // 2)
-        else:
-            raise LayoutError(f"{module.name}: weight of shape {module.weight.shape}; a linear layer or convolution wanted")
-
-    def add_time(self, place: str) -> None:
-        if place != "none":
-            self.layers.append({"depth_cat": {"first": True} if place == "first" else {}})
-
-
 def without_copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Without what torchdyn stores a second time for its adjoint, and without counters."""
     return {
@@ -97,7 +41,7 @@ def without_copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _sequence(tensors: Mapping[str, Array], prefix: str | None = None) -> list[_Module]:
+def _sequence(tensors: Mapping[str, Array], prefix: str | None = None) -> list[DenseModule]:
     """The modules `<prefix>.<index>`, in order. Every tensor must belong to them."""
     found: dict[int, dict[str, Array]] = {}
     for name, tensor in tensors.items():
@@ -111,7 +55,7 @@ def _sequence(tensors: Mapping[str, Array], prefix: str | None = None) -> list[_
         name = f"{prefix}.{index}".lstrip(".")
         if "weight" not in found[index] or found[index]["weight"].ndim not in (2, 4):
             raise LayoutError(f"{name}: no weight of a linear layer or convolution")
-        modules.append(_Module(name, found[index]["weight"], found[index].get("bias")))
+        modules.append(DenseModule(name, found[index]["weight"], found[index].get("bias")))
     if len(modules) < 2:
         raise LayoutError("fewer than two layers with weights")
     return modules
@@ -126,9 +70,9 @@ def _spread(activations: Sequence[str], slots: int) -> list[str]:
     return list(activations) * slots if len(activations) == 1 else list(activations)
 
 
-def _field(modules: Sequence[_Module], activations: Sequence[str], time: str, every: bool) -> _List:
+def _field(modules: Sequence[DenseModule], activations: Sequence[str], time: str, every: bool) -> LayerList:
     """f: the modules with activations between them. The time joins the first one, or `every` one."""
-    field, width = _List("field"), modules[-1].width_out
+    field, width = LayerList("field"), modules[-1].width_out
     names = _spread(activations, len(modules) - 1)
     for place, module in enumerate(modules):
         timed = int(time != "none" and (every or place == 0))
@@ -144,7 +88,7 @@ def _field(modules: Sequence[_Module], activations: Sequence[str], time: str, ev
     return field
 
 
-def _flow(field: _List, state: int, direction: str, choices: Choices) -> Imported:
+def _flow(field: LayerList, state: int, direction: str, choices: Choices) -> Imported:
     spec = {
         "format": 1,
         "kind": "flow",
@@ -157,7 +101,7 @@ def _flow(field: _List, state: int, direction: str, choices: Choices) -> Importe
 
 
 def _flow_of(
-    modules: Sequence[_Module], activations: Sequence[str], time: str, direction: str, choices: Choices, every: bool
+    modules: Sequence[DenseModule], activations: Sequence[str], time: str, direction: str, choices: Choices, every: bool
 ) -> Imported:
     if modules[0].weight.ndim != 2:
         raise LayoutError(f"{modules[0].name}: a convolution; the state of a flow is a vector")
@@ -196,23 +140,23 @@ def diffeqml_classifier(tensors: Mapping[str, Array], choices: Choices) -> Impor
     modules = _sequence({name: tensors[name] for name in fields})
     rest = {name: tensor for name, tensor in tensors.items() if name not in fields}
     augments = "1.augment_func.weight" in rest
-    stem, conv = _List("stem"), "1.augment_func" if augments else "1"
+    stem, conv = LayerList("stem"), "1.augment_func" if augments else "1"
     for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var", f"{conv}.weight", f"{conv}.bias"):
         if name not in rest:
             raise LayoutError(f"{name}: missing in this layout")
     channels = len(rest["0.weight"])
     stem.add("batch_norm", {name: rest.pop(f"0.{name}") for name in ("weight", "bias", "running_mean", "running_var")},
              channels=channels)  # fmt: skip
-    first = _Module(conv, rest.pop(f"{conv}.weight"), rest.pop(f"{conv}.bias"))
+    first = DenseModule(conv, rest.pop(f"{conv}.weight"), rest.pop(f"{conv}.bias"))
     if augments:
-        inner = _List("stem.1.layers")
+        inner = LayerList("stem.1.layers")
         inner.add_dense(first)
         stem.tensors.update(inner.tensors)
         stem.add("augment", layers=inner.layers)
     else:
         stem.add_dense(first)
     (last,) = {name.rpartition(".")[0] for name in rest}
-    head, linear = _List("head"), _Module(last, rest[f"{last}.weight"], rest[f"{last}.bias"])
+    head, linear = LayerList("head"), DenseModule(last, rest[f"{last}.weight"], rest[f"{last}.bias"])
     size = {1: 28, 3: 32}.get(channels)
     cells = linear.width_in // modules[-1].width_out
     side = round(cells**0.5)

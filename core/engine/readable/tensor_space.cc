@@ -158,13 +158,7 @@ std::vector<bool> TensorSpace::Finite(const State& z) const {
 PerRow TensorSpace::ErrorNorms(const State& error, const State& z0, const State& z1,
                                const PerRow& rtol, const PerRow& atol) const {
   PerRow norms = RowErrorSquares(error.z, z0.z, z1.z, rtol, atol);
-  double numbers = static_cast<double>(z0.z.numel() / z0.z.size(0));
-  if (error.log_density.defined()) {
-    const PerRow squares =
-        RowErrorSquares(error.log_density, z0.log_density, z1.log_density, rtol, atol);
-    for (size_t i = 0; i < norms.size(); ++i) norms[i] += squares[i];
-    numbers += 1;
-  }
+  const double numbers = static_cast<double>(z0.z.numel() / z0.z.size(0));
   for (double& norm : norms) norm = std::sqrt(norm / numbers);
   return norms;
 }

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <random>
 
@@ -17,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/write_failure.h"
 #include "core/model/repository/verdicts.h"
 #include "core/plan/method.h"
 
@@ -29,11 +29,6 @@ constexpr char kActiveName[] = "ACTIVE";
 constexpr char kTemporaryPrefix[] = ".tmp-";
 constexpr int64_t kActiveBytesMax = 32;
 
-absl::Status IoError(std::string_view doing, const std::string& path) {
-  return absl::InternalError(absl::StrCat(path, ": ", absl::string_view(doing.data(), doing.size()),
-                                          ": ", std::strerror(errno)));
-}
-
 // Generations, ACTIVE: [1-9][0-9]{0,8}.
 std::optional<int64_t> ParseGeneration(std::string_view text) {
   int64_t number = 0;
@@ -45,10 +40,10 @@ std::optional<int64_t> ParseGeneration(std::string_view text) {
 
 absl::Status SyncPath(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return IoError("open", path);
+  if (fd < 0) return WriteFailure(errno, path, "open");
   const int failed = fsync(fd);
   close(fd);
-  return failed != 0 ? IoError("fsync", path) : absl::OkStatus();
+  return failed != 0 ? WriteFailure(errno, path, "sync") : absl::OkStatus();
 }
 
 // Makes the folder and its missing parents, and syncs every folder that gained an entry.
@@ -57,11 +52,13 @@ absl::Status MakeFolders(const std::string& folder) {
   if (fs::is_directory(folder, error)) return absl::OkStatus();
   const std::string parent = fs::path(folder).parent_path().string();
   if (!parent.empty() && parent != folder) HS_RETURN_IF_ERROR(MakeFolders(parent));
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return IoError("mkdir", folder);
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
+    return WriteFailure(errno, folder, "make the folder");
   return parent.empty() ? absl::OkStatus() : SyncPath(parent);
 }
 
-// Removes the temporary folders of killed publishers. A live one never takes an hour for a folder.
+// Removes the temporary folders and files (ACTIVE.tmp-...) of killed publishers. A live one never
+// takes an hour for them.
 void RemoveStale(const std::string& hypersolver_folder) {
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::error_code error;
@@ -69,13 +66,14 @@ void RemoveStale(const std::string& hypersolver_folder) {
   for (fs::directory_iterator it(hypersolver_folder, error), end; !error && it != end;
        it.increment(error)) {
     std::error_code ignored;
-    if (it->path().filename().string().starts_with(kTemporaryPrefix) &&
-        fs::is_directory(it->symlink_status(ignored))) {
+    const fs::file_status what = it->symlink_status(ignored);
+    if (it->path().filename().string().find(kTemporaryPrefix) != std::string::npos &&
+        (fs::is_directory(what) || fs::is_regular_file(what))) {
       const fs::file_time_type written = it->last_write_time(ignored);
       if (!ignored && written < long_ago) stale.push_back(it->path());
     }
   }
-  for (const fs::path& folder : stale) fs::remove_all(folder, error);
+  for (const fs::path& path : stale) fs::remove_all(path, error);
 }
 
 std::string Uuid() {
@@ -124,7 +122,7 @@ absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
       return number;
     }
     if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
-      return IoError("rename", temporary);
+      return WriteFailure(errno, temporary, "rename");
     }
   }
 }
@@ -132,7 +130,7 @@ absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
 absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
                                      const std::string& temporary, const GenerationFiles& files,
                                      int64_t taken) {
-  if (mkdir(temporary.c_str(), 0755) != 0) return IoError("mkdir", temporary);
+  if (mkdir(temporary.c_str(), 0755) != 0) return WriteFailure(errno, temporary, "make the folder");
   for (const auto& [name, bytes] : files) {
     if (name != kManifestName) {
       HS_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(temporary, "/", name), bytes));

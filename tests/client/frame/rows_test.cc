@@ -21,6 +21,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 HostTensor Numbers(int64_t rows, int64_t columns) {
   HostTensor tensor = HostTensor::Zeros(Dtype::kF64, {rows, columns});
@@ -77,13 +78,31 @@ TEST(ReadRows, NamesThePathOnce) {
 }
 
 TEST(FitRows, ShapesCutsAndRefuses) {
-  const auto rows = FitRows(Numbers(3, 4), {1, 2, 2}, 2);
+  const auto rows = FitRows(Numbers(3, 4), "z.csv", {1, 2, 2}, 2);
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_EQ(rows->shape, Shape({2, 1, 2, 2}));
   EXPECT_EQ(rows->elements(), 8);
-  const auto wrong = FitRows(Numbers(3, 4), {5}, 0);
+  const auto wrong = FitRows(Numbers(3, 4), "z.csv", {5}, 0);
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("[4], the model takes [5]"));
+  EXPECT_THAT(std::string(wrong.status().message()),
+              HasSubstr("z.csv: a row has shape [4], the model takes [5]"));
+}
+
+TEST(FitRows, NothingIsRelabelled) {
+  const auto fit = [](const Shape& row, const Shape& wanted) {
+    Shape shape = row;
+    shape.insert(shape.begin(), 2);
+    return FitRows(HostTensor::Zeros(Dtype::kU8, shape), "images.safetensors", wanted, 0);
+  };
+  EXPECT_EQ(fit({28, 28}, {1, 28, 28})->shape, Shape({2, 1, 28, 28}));
+  EXPECT_EQ(fit({1, 28, 28}, {28, 28})->shape, Shape({2, 28, 28}));
+  const auto last = fit({4, 4, 3}, {3, 4, 4});
+  EXPECT_THAT(std::string(last.status().message()), HasSubstr("channels last (NHWC)"));
+  for (const Shape& row : {Shape{48}, Shape{4, 3, 4}, Shape{16, 3}}) {
+    const auto other = fit(row, {3, 4, 4});
+    EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(other.status().message()), Not(HasSubstr("NHWC")));
+  }
 }
 
 TEST(ForTier, ConvertsOnlyWhatMust) {

@@ -82,6 +82,6 @@ def test_failures(daemon):
             with pytest.raises(hyperserve.NotFoundError, match="nobody"):
                 await client.sample("nobody", 1)
             with pytest.raises(hyperserve.DeadlineExceededError):
-                await client.sample("pinwheel", 4000, plan="rk4:5000", timeout=0.3)
+                await client.sample("pinwheel", 4000, plan="rk4:5000", timeout=0.1)
 
     asyncio.run(calls())

@@ -13,7 +13,8 @@ import hyperserve
 import oracle
 from conftest import BIN, ROOT, Daemon
 from hyperserve.import_model import import_model
-from hyperserve.layouts import Choices, LayoutError
+from hyperserve.layers import LayoutError
+from hyperserve.layouts import Choices
 from hyperserve.tensor_files import read_tensors, write_safetensors
 from torch_files import save_legacy, save_zip
 

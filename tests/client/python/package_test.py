@@ -73,4 +73,4 @@ def test_the_quick_start(daemon, monkeypatch, capsys):
         exec(compile(snippet, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "(10000, 2) hyper_heun:2 4\n" in printed and "50000 of 50000" in printed and "nobody" in printed
-    assert names["path"].shape == (1, 3, 2) and names["published"].generation == 2
+    assert names["path"].shape == (1, 3, 2) and names["published"].generation > names["published"].previous_generation > 0

@@ -80,10 +80,9 @@ TEST_F(ChooseEngineTest, NoneThatSupportsIt) {
   const EngineKinds device = {{"graph", FewRows}, {"readable", ReadableSupports}};
   const absl::Status status = ChooseEngine(fast, 9, device).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(
-      status.message(),
-      "not graph: 8 rows are its most; not readable: it solves in the tiers exact and double; "
-      "tier fast needs a GPU");
+  EXPECT_EQ(status.message(),
+            "not graph: 8 rows are its most; not readable: its tiers are exact and double; tier "
+            "fast is that of the fused engine, on GPUs");
   EXPECT_EQ(ChooseEngine(Flow(), 1, {}).status().code(), absl::StatusCode::kUnimplemented);
 }
 

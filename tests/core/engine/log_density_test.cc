@@ -65,6 +65,21 @@ class LogDensityTest : public EngineTest {
   }
 };
 
+TEST_P(LogDensityTest, AskingForItChangesNoSample) {
+  PlannedSolve spec = {.model = fixture::RandomModel(fixture::FlowSpec(), 1),
+                       .plan = Dopri5(1e-3),
+                       .entry = Entry::kState,
+                       .direction = Direction::kNoiseToData};
+  HostTensor rows = HostTensor::Zeros(Dtype::kF32, {64, 2});
+  const HostTensor normal = NormalRows(64, {2}, 3);
+  for (int64_t i = 0; i < 128; ++i) rows.as<float>()[i] = static_cast<float>(Number(normal, i));
+  const BatchResult plain = Run(spec, rows);
+  spec.log_density = LogDensity::kDivergence;
+  const BatchResult with_density = Run(spec, rows);
+  EXPECT_EQ(with_density.nfe, plain.nfe);
+  EXPECT_EQ(with_density.state.bytes, plain.state.bytes);
+}
+
 TEST_P(LogDensityTest, OfStepMapsIsTheDeterminantOfTheWholeMap) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
   const HostTensor rows = NormalRows(6, {2}, 2);

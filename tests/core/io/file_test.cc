@@ -12,6 +12,7 @@
 
 #include "core/io/idx.h"
 #include "core/io/tensor.h"
+#include "core/io/write_failure.h"
 
 namespace hyperserve {
 namespace {
@@ -175,6 +176,16 @@ TEST(Tensor, NamesSizesAndShapes) {
   const HostTensor zeros = HostTensor::Zeros(Dtype::kF64, {2, 3});
   EXPECT_EQ(zeros.elements(), 6);
   EXPECT_EQ(zeros.as<double>()[5], 0.0);
+}
+
+TEST(WriteFailure, AFolderThatCannotBeWrittenIsNoFaultOfTheRequestOrTheProgram) {
+  for (const int error : {ENOSPC, EDQUOT, EROFS, EACCES, EPERM}) {
+    const absl::Status status = WriteFailure(error, "/models/m", "create");
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << error;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/models/m: cannot create: "));
+  }
+  EXPECT_EQ(WriteFailure(ENOENT, "x", "create").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(WriteFailure(EIO, "x", "sync").code(), absl::ErrnoToStatusCode(EIO));
 }
 
 }  // namespace

@@ -138,13 +138,13 @@ TEST(HypersolverTest, AppliesWithinItsRangeOnly) {
   const auto g = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model, 3);
   const FixedPlan heun{.method = {.method = Method::kHeun}, .steps = 4, .hypersolved = true};
   const Direction to_data = Direction::kNoiseToData;
-  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 1.0}).ok());
-  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 0.05}).ok());
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 4.0}).ok());
+  EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 0.2}).ok());
   const FixedPlan euler{.method = {.method = Method::kEuler}, .steps = 4, .hypersolved = true};
   for (const absl::Status& refused :
-       {CheckApplies(*g, heun, to_data, {0.0, 1.01}), CheckApplies(*g, heun, to_data, {0.0, 0.049}),
-        CheckApplies(*g, heun, Direction::kDataToNoise, {0.0, 0.5}),
-        CheckApplies(*g, euler, to_data, {0.0, 0.5})}) {
+       {CheckApplies(*g, heun, to_data, {0.0, 4.04}), CheckApplies(*g, heun, to_data, {0.0, 0.196}),
+        CheckApplies(*g, heun, Direction::kDataToNoise, {0.0, 2.0}),
+        CheckApplies(*g, euler, to_data, {0.0, 2.0})}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   }
 }

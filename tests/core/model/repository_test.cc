@@ -121,8 +121,11 @@ TEST_F(RepositoryTest, RemovesWhatKilledPublishersLeftLongAgo) {
   }
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
   fs::last_write_time(folder_ + "/.tmp-old", long_ago);
+  ASSERT_TRUE(WriteFileAtomically(folder_ + "/ACTIVE.tmp-old", "1").ok());
+  fs::last_write_time(folder_ + "/ACTIVE.tmp-old", long_ago);
   fs::last_write_time(folder_ + "/other", long_ago);
   ASSERT_TRUE(WriteGeneration(folder_, SomeFiles()).ok());
+  EXPECT_FALSE(fs::exists(folder_ + "/ACTIVE.tmp-old"));
   EXPECT_FALSE(fs::exists(folder_ + "/.tmp-old"));
   EXPECT_TRUE(fs::exists(folder_ + "/.tmp-new"));
   EXPECT_TRUE(fs::exists(folder_ + "/other"));

@@ -124,6 +124,36 @@ TEST(SolverRows, ReachingTheEndWithTheLastStepAllowedIsConverged) {
   EXPECT_EQ(status(needed - 1), RowStatus::kStepLimit);
 }
 
+TEST(SolverRows, AStateThatOverflowsIsNonFiniteSoon) {
+  for (const Tableau& tableau : Pairs()) {
+    const auto result = Solve([](int64_t, double, std::span<const double> z,
+                                 std::span<double> dz) { dz[0] = 1000.0 * z[0]; },
+                              Controlled(tableau, 1 << 30), RowMatrix::Of({{1.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
+    EXPECT_LT(result.counts[0].rejected, 200);
+    EXPECT_GT(result.state.row(0)[0], 1e300);
+  }
+}
+
+// A rotation, far from zero: the depth is rounded to 1e-7 there.
+TEST(SolverRows, AStepIsAsLongAsTheDepthMoves) {
+  const RowField rotation = [](int64_t, double, std::span<const double> z, std::span<double> dz) {
+    dz[0] = z[1];
+    dz[1] = -z[0];
+  };
+  Problem controlled{.tableau = kTsit5Tableau,
+                     .control = ErrorControl{.rtol = 1e-12, .atol = 1e-12, .max_steps = 10000}};
+  Problem fixed{.tableau = kRk4Tableau, .control = FixedSteps{.steps = 1000}};
+  for (Problem problem : {controlled, fixed}) {
+    problem.s0 = 1e9;
+    problem.s1 = 1e9 + 1;
+    const auto result = Solve(rotation, problem, RowMatrix::Of({{1.0, 0.0}}));
+    EXPECT_EQ(result.status[0], RowStatus::kConverged);
+    EXPECT_NEAR(result.state.row(0)[0], std::cos(1.0), 1e-11);
+    EXPECT_NEAR(result.state.row(0)[1], -std::sin(1.0), 1e-11);
+  }
+}
+
 TEST(SolverRows, NoiseUnderflows) {
   // A field without any continuity: no step is ever small enough.
   const RowField noise = [](int64_t, double s, std::span<const double> z, std::span<double> dz) {

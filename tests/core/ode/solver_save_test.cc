@@ -9,6 +9,7 @@
 #include "core/ode/step.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
+#include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 #include "tests/testing/row_matrix.h"
 #include "tests/testing/solve_rows.h"
@@ -94,6 +95,20 @@ TEST(SolverSave, SavingChangesNeitherTheSolveNorItsStepsAndCountsItsSlopes) {
     EXPECT_EQ(saving.counts[0].nfe, plain.counts[0].nfe + c.more);
     EXPECT_EQ(saving.counts[0].accepted, plain.counts[0].accepted);
   }
+}
+
+// Between two finite ends: the slopes are near the largest double, and their polynomial is beyond.
+TEST(SolverSave, ASavedStateThatIsNotFiniteMakesItsRowSaySo) {
+  const RowField steep = [](int64_t row, double s, std::span<const double>, std::span<double> dz) {
+    dz[0] = row == 0 ? (s < 0.5 ? 1.0 : -1.0) * 1.7e308 : 1.0;
+  };
+  const Problem problem{
+      .tableau = kRk4Tableau, .control = FixedSteps{.steps = 1}, .save_at = {0.1, 0.9}};
+  const auto result =
+      testing::Solve(RowMatrixSpace(steep), problem, RowMatrix::Of({{1.7e308}, {0.0}}));
+  EXPECT_FALSE(result.reached[0][0]);
+  EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
+  EXPECT_EQ(result.status[1], RowStatus::kConverged);
 }
 
 TEST(SolverSave, EndsOfStepsAreTheStatesThemselvesAndCostNothing) {

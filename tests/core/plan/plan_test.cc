@@ -56,7 +56,7 @@ std::vector<Plan> Grid() {
   for (const Tier tier : {Tier::kExact, Tier::kFast, Tier::kDouble}) {
     plans.push_back({.choice = DefaultPlan{}, .tier = tier});
     for (const MethodName& name : kMethodNames) {
-      for (const double alpha : {0.75, 1.0, 1.0 / 3, 1e-7}) {
+      for (const double alpha : {0.75, 1.0, 1.0 / 3, 0.01}) {
         const MethodChoice method = {.method = name.method,
                                      .alpha = name.method == Method::kAlpha ? alpha : 0.0};
         for (const int steps : {1, 4, 10, std::numeric_limits<int>::max()}) {
@@ -134,6 +134,7 @@ TEST(Plan, OtherSpellingsBecomeTheCanonicalOne) {
   EXPECT_EQ(Canonical("euler:4/exact"), "euler:4");
   EXPECT_EQ(Canonical("euler:007"), "euler:7");
   EXPECT_EQ(Canonical("alpha(0.750):3"), "alpha(0.75):3");
+  EXPECT_EQ(Canonical("dopri5:1E-5"), "dopri5:1e-5");
   EXPECT_EQ(Canonical("auto:.01,2.0ms"), "auto:1e-2,2ms");
 }
 
@@ -161,8 +162,9 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("dopri5:1e99999999999"), HasSubstr("above zero"));
   EXPECT_THAT(ErrorOf("dopri5:1.2.3"), HasSubstr("above zero"));
   EXPECT_THAT(ErrorOf("alpha:3"), HasSubstr("alpha(0.75):3"));
-  EXPECT_THAT(ErrorOf("alpha(1.5):3"), AllOf(HasSubstr("1.5"), HasSubstr("(0, 1]")));
-  EXPECT_THAT(ErrorOf("alpha(0):3"), HasSubstr("(0, 1]"));
+  EXPECT_THAT(ErrorOf("alpha(1.5):3"), AllOf(HasSubstr("1.5"), HasSubstr("[0.01, 1]")));
+  EXPECT_THAT(ErrorOf("alpha(0):3"), HasSubstr("[0.01, 1]"));
+  EXPECT_THAT(ErrorOf("alpha(1e-8):8"), HasSubstr("[0.01, 1]"));
   EXPECT_THAT(ErrorOf("alpha(0.5:3"), HasSubstr("'(0.5'"));
   EXPECT_THAT(ErrorOf("heun(0.5):3"), HasSubstr("only alpha does"));
   EXPECT_THAT(ErrorOf("euler:4/quick"), AllOf(HasSubstr("'quick'"), HasSubstr("exact, fast")));

@@ -43,7 +43,8 @@ TEST(DecideAdmission, OfSeveralClientsEachHasItsShareOfEveryLimit) {
   Pending pending{
       .own = {.rows = 6, .queues = 2, .bytes = 60, .macs = 600}, .own_live = 1, .sharers = 2};
   EXPECT_EQ(Refusal(pending, {.rows = 2, .bytes = 20, .macs = 200}), "");
-  EXPECT_THAT(Refusal(pending, {.rows = 3}), HasSubstr("8 of queue_rows_max = 16 (2 clients)"));
+  EXPECT_THAT(Refusal(pending, {.rows = 3}),
+              HasSubstr("8 of queue_rows_max = 16, which 2 clients"));
   EXPECT_THAT(Refusal(pending, {.bytes = 21}), HasSubstr("80 of queue_bytes_max"));
   EXPECT_THAT(Refusal(pending, {.macs = 201}), HasSubstr("800 of pending_macs_max"));
   EXPECT_THAT(Refusal(pending, {.opens_queue = true}), HasSubstr("2 of live_queues_max"));

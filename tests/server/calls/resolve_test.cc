@@ -125,6 +125,18 @@ TEST_F(ResolveTest, FixedPlansShareBatchesWhateverTheirStepLimit) {
   EXPECT_EQ(Resolve(terms)->max_steps, 100);
 }
 
+TEST_F(ResolveTest, ATierRefusesTolerancesThatItCannotMeet) {
+  using absl::StatusCode::kInvalidArgument;
+  ExpectRefused(Asking("dopri5:1e-9"), kInvalidArgument,
+                "smallest sensible one is 'dopri5:1e-7', or 'dopri5:1e-9/double'");
+  ExpectRefused(Asking("tsit5:1e-300"), kInvalidArgument, "or 'tsit5:1e-13/double'");
+  ExpectRefused(Asking("dopri5:1e-14/double"), kInvalidArgument,
+                "smallest sensible one is 'dopri5:1e-13/double'");
+  for (const char* plan : {"dopri5:1e-7", "dopri5:1e-12/double", "dopri5:1e-12,1e-6"}) {
+    EXPECT_TRUE(Resolve(Asking(plan)).ok()) << plan;
+  }
+}
+
 TEST_F(ResolveTest, NotBuiltYet) {
   ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
 }

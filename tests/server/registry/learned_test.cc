@@ -25,10 +25,10 @@ FixedPlan Plan(Method method, int steps) { return {.method = {.method = method},
 
 class LearnedRegistryTest : public RegistryFixture {
  protected:
-  absl::StatusOr<PublishOutcome> PublishTables(const std::vector<FixedPlan>& plans) {
+  absl::StatusOr<PublishOutcome> PublishTables(const std::vector<FixedPlan>& plans,
+                                               Coefficients kind = Coefficients::kChannel) {
     const auto model = *Model::FromBytes(flow_.model_json, flow_.weights);
-    const auto bytes =
-        fixture::LearnedFrom(plans, Coefficients::kMap, *model, Direction::kNoiseToData);
+    const auto bytes = fixture::LearnedFrom(plans, kind, *model, Direction::kNoiseToData);
     GenerationFiles files = Scaled(1.0);  // for its probe
     files["hypersolver.json"] = bytes.hypersolver_json;
     files["weights.safetensors"] = bytes.weights;
@@ -74,6 +74,13 @@ TEST_F(LearnedRegistryTest, LivesAsAnyGenerationDoes) {
   EXPECT_EQ(ActiveTables(), 1);
   Open();  // a restart
   EXPECT_EQ(ActiveTables(), 1);
+}
+
+// A map costs half an evaluation of this field, so a classical plan may make more of them.
+TEST_F(LearnedRegistryTest, TheGateCountsWhatMapsCost) {
+  Open();
+  const auto outcome = PublishTables({Plan(Method::kRk4, 1)}, Coefficients::kMap);
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("does not beat rk4:2"));
 }
 
 TEST_F(LearnedRegistryTest, FilesThatDoNotFitAreRefusedInWords) {

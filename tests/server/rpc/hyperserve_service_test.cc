@@ -116,7 +116,7 @@ TEST_F(HyperserveServiceTest, SolveStartsFromInputsAsWell) {
   const auto tiny = fixture::TinyClassifier();
   v1::SolveRequest request;
   request.mutable_options()->set_model("tiny_classifier");
-  request.mutable_options()->mutable_plan()->set_text("dopri5:1e-9");
+  request.mutable_options()->mutable_plan()->set_text("dopri5:1e-7");
   request.mutable_options()->set_max_steps(1);
   Set(fixture::TinyInputs(tiny, 2), v1::DTYPE_U8, request.mutable_inputs());
   v1::SolveReply reply;

@@ -26,11 +26,12 @@ TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> de
                        .limits = {{"steps_max", "10", "steps", "a reason"}}};
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
-  builder.RegisterService(calls_service_.get());
-  builder.RegisterService(admin_service_.get());
+  registered_ = Register({&calls_service_, &admin_service_}, builder);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   server_ = builder.BuildAndStart();
-  calls = v1::Hyperserve::NewStub(server_->InProcessChannel({}));
-  admin = v1::Admin::NewStub(server_->InProcessChannel({}));
+  channel = server_->InProcessChannel({});
+  calls = v1::Hyperserve::NewStub(channel);
+  admin = v1::Admin::NewStub(channel);
 }
 
 TestServer::~TestServer() {

@@ -13,6 +13,7 @@
 #include "server/calls/limits.h"
 #include "server/metrics/metrics.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/hyperserve_service.h"
 #include "tests/server/calls/served_fixture.h"
@@ -34,12 +35,15 @@ class TestServer {
   Environment environment;
   const std::unique_ptr<DeviceRuntime> runtime;
   const std::unique_ptr<Batcher> batcher;
+  int port = 0;  // the same server on 127.0.0.1, for what needs a network
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Hyperserve::Stub> calls;
   std::unique_ptr<v1::Admin::Stub> admin;
 
  private:
-  const std::unique_ptr<grpc::Service> calls_service_ = MakeHyperserveService(&environment);
-  const std::unique_ptr<grpc::Service> admin_service_ = MakeAdminService(&environment);
+  const CallService calls_service_ = MakeHyperserveService(&environment);
+  const CallService admin_service_ = MakeAdminService(&environment);
+  RegisteredCalls registered_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                 },
                 "spells its own"},
         BadPlan{"AlphaJustAbove", [](v1::Plan& p) { p.set_text("alpha(1.0000001):3"); },
-                "plan 'alpha(1.0000001):3': alpha is 1.0000001; it must lie in (0, 1]"},
+                "plan 'alpha(1.0000001):3': alpha is 1.0000001; it must lie in [0.01, 1]"},
         BadPlan{"UnknownMethod", [](v1::Plan& p) { p.set_text("oiler:4"); }, "oiler"},
         BadPlan{"UnknownMethodStructured",
                 [](v1::Plan& p) {

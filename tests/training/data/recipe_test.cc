@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/model/spec/spec.h"
 
@@ -80,6 +81,37 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"heun:1/fast\"]", "fast is not built"},
         Mistake{"\"rate\": 0.01}, \"solver\"", "\"rate\": 0}, \"solver\"", "fit.optimiser.rate"}));
 
+// A recipe whose hypersolver part is a learned solver.
+std::string LearnedRecipe(const std::string& learned, const std::string& beside = "") {
+  return absl::StrCat(R"({"format": 1, "name": "small", "seed": 4, "data": {"density": "moons"},
+    "hypersolver": {"solver": {"learned": )",
+                      learned, "}, ", beside, R"(
+      "optimiser": {"iterations": 5, "batch": 16, "rate": 0.01}, "truth": "dopri5:1e-6",
+      "truth_rows": 16, "check_every": 5, "check_rows": 16, "probe_rows": 16}})");
+}
+
+TEST(RecipeTest, ReadsALearnedSolver) {
+  const auto recipe = ParseRecipe(LearnedRecipe(
+      R"({"direction": "noise_to_data", "evaluations": [0, 2], "coefficients": "map",
+          "net": {"hidden": [8]}})"));
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_EQ(recipe->hypersolver().solver().learned().evaluations_size(), 2);
+}
+
+TEST(RecipeTest, RefusesALearnedSolverThatIsNone) {
+  const auto message = [](const std::string& text) {
+    return std::string(ParseRecipe(text).status().message());
+  };
+  const std::string good = R"({"evaluations": [2], "coefficients": "map"})";
+  EXPECT_EQ(message(LearnedRecipe(good)), "");
+  EXPECT_THAT(message(LearnedRecipe("{}")), HasSubstr("learned.evaluations"));
+  EXPECT_THAT(message(LearnedRecipe(R"({"evaluations": [2], "net": {}})")), HasSubstr("hidden"));
+  EXPECT_THAT(message(LearnedRecipe(R"({"evaluations": [2], "net": {"hidden": [0]}})")),
+              HasSubstr("hidden"));
+  EXPECT_THAT(message(LearnedRecipe(good, "\"steps\": [2],")), HasSubstr("has no net, steps"));
+  EXPECT_THAT(message(LearnedRecipe(good, "\"swap_every\": 2,")), HasSubstr("swap_every"));
+}
+
 TEST(RecipeTest, EveryCommittedRecipeReads) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(HYPERSERVE_RECIPES)) {
@@ -87,7 +119,7 @@ TEST(RecipeTest, EveryCommittedRecipeReads) {
     EXPECT_TRUE(recipe.ok()) << recipe.status();
     ++count;
   }
-  EXPECT_GE(count, 3);
+  EXPECT_GE(count, 6);
 }
 
 }  // namespace

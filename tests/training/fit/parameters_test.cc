@@ -62,5 +62,18 @@ TEST(InitialTensorsTest, AreDrawnInTheOrderOfTheLayers) {
   EXPECT_TRUE((tensors.at("net.3.weight") == 0.25).all().item<bool>());
 }
 
+// Layers without tensors, like pixel_shuffle, may stand behind the last one that has any.
+TEST(ZeroLastLayerTest, ZeroesTheLastLayerThatHasTensors) {
+  const LayerList layers = {{LinearLayer{.in = 2, .out = 3}},
+                            {LinearLayer{.in = 3, .out = 4}},
+                            {PixelShuffleLayer{.upscale_factor = 2}}};
+  RandomStream stream = Stream();
+  TensorMap tensors = InitialTensors(layers, "net", stream);
+  ZeroLastLayer(layers, "net", tensors);
+  EXPECT_FALSE(tensors.at("net.1.weight").any().item<bool>());
+  EXPECT_FALSE(tensors.at("net.1.bias").any().item<bool>());
+  EXPECT_TRUE(tensors.at("net.0.weight").all().item<bool>());
+}
+
 }  // namespace
 }  // namespace hyperserve

@@ -1,0 +1,67 @@
+"""Lists of layers of the model format under construction, with the names that their tensors have in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from hyperserve.arrays import Array
+
+ACTIVATIONS = ("elu", "gelu", "leaky_relu", "relu", "selu", "sigmoid", "silu", "sin", "softplus", "tanh")
+Layer = dict[str, Any]
+
+
+class LayoutError(ValueError):
+    """Tensors that do not have the layout. The message names them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseModule:
+    """A module with tensors of its own."""
+
+    name: str
+    weight: Array
+    bias: Array | None
+
+    @property
+    def width_in(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def width_out(self) -> int:
+        return self.weight.shape[0]
+
+
+class LayerList:
+    """A list of layers under construction, and the tensors with their names in the format."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.layers: list[Layer] = []
+        self.tensors: dict[str, Array] = {}
+
+    def add(self, kind: str, tensors: Mapping[str, Array] | None = None, **fields: Any) -> None:
+        for name, tensor in (tensors or {}).items():
+            self.tensors[f"{self.name}.{len(self.layers)}.{name}"] = tensor
+        self.layers.append({kind: fields})
+
+    def add_dense(self, module: DenseModule) -> None:
+        """A linear layer, or a convolution that keeps height and width."""
+        tensors = {"weight": module.weight}
+        fields: dict[str, Any] = {"in": module.width_in, "out": module.width_out}
+        if module.bias is None:
+            fields["bias"] = False
+        else:
+            tensors["bias"] = module.bias
+        if module.weight.ndim == 2:
+            self.add("linear", tensors, **fields)
+        elif module.weight.ndim == 4 and module.weight.shape[2] == module.weight.shape[3]:
+            kernel = module.weight.shape[2]
+            self.add("conv2d", tensors, **fields, kernel=kernel, padding=kernel // 2)
+        else:
+            raise LayoutError(f"{module.name}: weight of shape {module.weight.shape}; a linear layer or convolution wanted")
+
+    def add_time(self, place: str) -> None:
+        if place != "none":
+            self.layers.append({"depth_cat": {"first": True} if place == "first" else {}})

@@ -1,0 +1,34 @@
+// Services as tables: the calls of each by their path, answered by one generic service of gRPC.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hyperserve {
+
+// Starts a call whose headers have arrived; the reactor owns itself.
+using CallStart =
+    std::function<grpc::ServerGenericBidiReactor*(grpc::GenericCallbackServerContext*)>;
+
+struct CallService {
+  std::string name;                          // "hyperserve.v1.Hyperserve"
+  std::map<std::string, CallStart> methods;  // by name: "Classify"
+};
+
+// Adds the services to a server that is being built. They must outlive the server, as must the
+// result. A call that none of them knows is answered UNIMPLEMENTED with words.
+struct RegisteredCalls {
+  std::unique_ptr<grpc::CallbackGenericService> generic;
+  // gRPC lists a service in reflection only if it has a method that is not generic.
+  std::vector<std::unique_ptr<grpc::Service>> listed;
+};
+RegisteredCalls Register(const std::vector<const CallService*>& services,
+                         grpc::ServerBuilder& builder);
+
+}  // namespace hyperserve

@@ -1,0 +1,64 @@
+// A call with one request and one reply.
+#pragma once
+
+#include <google/protobuf/message.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "server/rpc/call.h"
+#include "server/rpc/call_service.h"
+#include "server/rpc/environment.h"
+#include "server/rpc/incoming_call.h"
+#include "server/rpc/reply_ledger.h"
+
+namespace hyperserve {
+
+// Any thread calls Answer exactly once after Begin. Deletes itself when gRPC is done with it.
+class UnaryCall final : public IncomingCall {
+ public:
+  struct Messages {
+    std::unique_ptr<google::protobuf::Message> request, reply;
+  };
+  using Handler = std::function<void(UnaryCall*, const Messages&)>;
+
+  UnaryCall(Environment* environment, grpc::GenericCallbackServerContext* context,
+            std::string_view name, CallKind kind, Messages messages, Handler handler)
+      : IncomingCall(environment, context, name, kind, messages.request.get()),
+        messages_(std::move(messages)),
+        handler_(std::move(handler)) {
+    Read();
+  }
+
+  // Sends the reply, or the error. A reply that is not read by the call's deadline is given up.
+  void Answer(const absl::Status& status);
+
+ private:
+  void Begin() override { handler_(this, messages_); }
+  void Gone() override { delete this; }
+
+  Messages messages_;
+  const Handler handler_;
+  grpc::ByteBuffer reply_;
+  ReplyLedger::Hold hold_;  // until gRPC is done with the reply
+};
+
+// The row of a method in a table of CallService. The handler may keep the request and the reply
+// until it answers.
+template <class Request, class Reply, class Handler>
+CallStart Unary(Environment* environment, std::string_view name, CallKind kind, Handler handler) {
+  return [=](grpc::GenericCallbackServerContext* context) {
+    return new UnaryCall(
+        environment, context, name, kind,
+        {.request = std::make_unique<Request>(), .reply = std::make_unique<Reply>()},
+        [handler](UnaryCall* unary, const UnaryCall::Messages& messages) {
+          handler(unary, static_cast<const Request&>(*messages.request),
+                  static_cast<Reply*>(messages.reply.get()));
+        });
+  };
+}
+
+}  // namespace hyperserve

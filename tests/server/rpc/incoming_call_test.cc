@@ -1,0 +1,179 @@
+// Requests that do not arrive, do not decode or bring nothing, and replies that nobody reads.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hyperserve/v1/hyperserve.pb.h"
+#include "server/rpc/call.h"
+#include "server/rpc/reply_ledger.h"
+#include "tests/server/calls/served_fixture.h"
+#include "tests/server/rpc/service_fixture.h"
+#include "tests/testing/fake_engine.h"
+
+namespace hyperserve {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kSample[] = "/hyperserve.v1.Hyperserve/Sample";
+constexpr char kStream[] = "/hyperserve.v1.Hyperserve/SampleStream";
+
+// A client's call that sends its headers, then what the test says.
+class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  RawCall(grpc::GenericStub& stub, const std::string& method) {
+    stub.PrepareBidiStreamingCall(&context_, method, {}, this);
+    StartCall();
+  }
+  // Sends a request. The reply is never read.
+  void Send(const google::protobuf::Message& request) {
+    const grpc::Slice slice(request.SerializeAsString());
+    request_ = grpc::ByteBuffer(&slice, 1);
+    StartWriteLast(&request_, {});
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::Status End() { return ended_.get_future().get(); }
+
+ private:
+  void OnDone(const grpc::Status& status) override { ended_.set_value(status); }
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_;
+  std::promise<grpc::Status> ended_;
+};
+
+class IncomingCallTest : public testing::Test {
+ protected:
+  grpc::Status Send(const std::string& method, const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer reply;
+    grpc::ClientContext context;
+    std::promise<grpc::Status> ended;
+    stub_.UnaryCall(&context, method, {}, &request, &reply,
+                    [&](grpc::Status status) { ended.set_value(std::move(status)); });
+    return ended.get_future().get();
+  }
+  void ExpectCounted(const std::string& call, const std::string& code) {
+    EXPECT_THAT(server_.metrics.Text(),
+                HasSubstr("hyperserve_request_duration_seconds_count{call=\"" + call +
+                          "\",code=\"" + code + "\",model=\"other\",plan=\"none\"} 1\n"));
+  }
+
+  TestServer server_{BatcherOptionsWith(), MakeFakeRuntime(std::make_shared<FakeEngineControl>()),
+                     LimitsWith({.queue_bytes_max = 1 << 20, .request_arrival_max_seconds = 0.1})};
+  grpc::GenericStub stub_{server_.channel};
+};
+
+TEST_F(IncomingCallTest, WhatDoesNotDecodeIsInvalidInWords) {
+  const std::string latin_1 = "\x0a\x07\x0a\x05gr\xf6sse";
+  for (const char* method : {kSample, kStream}) {
+    const grpc::Status refused = Send(method, latin_1);
+    EXPECT_EQ(refused.error_code(), grpc::INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error_message(),
+                HasSubstr("that do not decode, or text that is not UTF-8"));
+  }
+  ExpectCounted("Sample", "INVALID_ARGUMENT");
+  ExpectCounted("SampleStream", "INVALID_ARGUMENT");
+  EXPECT_EQ(Send("/hyperserve.v1.Admin/WatchModels", "\xff\xff").error_code(),
+            grpc::INVALID_ARGUMENT);
+}
+
+TEST_F(IncomingCallTest, ARequestMustArriveInTime) {
+  RawCall silent(stub_, kSample), stream(stub_, kStream);
+  for (RawCall* call : {&silent, &stream}) {
+    const grpc::Status refused = call->End();
+    EXPECT_EQ(refused.error_code(), grpc::DEADLINE_EXCEEDED);
+    EXPECT_THAT(refused.error_message(), HasSubstr("request_arrival_max_seconds"));
+  }
+  ExpectCounted("Sample", "DEADLINE_EXCEEDED");
+}
+
+TEST_F(IncomingCallTest, ACallWithoutARequestIsInvalid) {
+  RawCall empty(stub_, kSample);
+  empty.StartWritesDone();
+  const grpc::Status refused = empty.End();
+  EXPECT_EQ(refused.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("no request message"));
+}
+
+TEST_F(IncomingCallTest, RepliesThatNobodyReadsStopTheirClient) {
+  server_.Load();
+  v1::SampleRequest request;
+  request.mutable_options()->set_model("tiny_flow");
+  request.mutable_options()->mutable_plan()->set_text("euler:1");
+  request.set_rows(16384);           // 128 KiB of samples
+  grpc::ChannelArguments arguments;  // nothing is read ahead
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  grpc::GenericStub stub(grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_.port),
+                                                   grpc::InsecureChannelCredentials(), arguments));
+  std::vector<std::unique_ptr<RawCall>> unread;
+  const auto await = [&](auto condition) {
+    for (int i = 0; i < 1000 && !condition(server_.environment.replies.bytes()); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return server_.environment.replies.bytes();
+  };
+  const int64_t half = 1 << 19;
+  for (int64_t before = 0; before <= half; before = server_.environment.replies.bytes()) {
+    unread.push_back(std::make_unique<RawCall>(stub, kSample));
+    unread.back()->Send(request);
+    ASSERT_GT(await([&](int64_t bytes) { return bytes > before; }), before);
+  }
+  RawCall another(stub, kSample);
+  another.Send(request);
+  const grpc::Status refused = another.End();
+  EXPECT_EQ(refused.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("are not read yet"));
+  request.set_rows(1);
+  EXPECT_TRUE(Send(kSample, request.SerializeAsString()).ok());  // of another address
+  for (const auto& call : unread) {
+    call->Cancel();
+    EXPECT_EQ(call->End().error_code(), grpc::CANCELLED);
+  }
+  EXPECT_EQ(await([](int64_t bytes) { return bytes == 0; }), 0);
+}
+
+TEST_F(IncomingCallTest, UnknownMethodsAreUnimplementedInWords) {
+  for (const char* method :
+       {"/hyperserve.v1.Hyperserve/Clasify", "/hyperserve.v1.Hyperserve/", "/nobody/Call"}) {
+    const grpc::Status refused = Send(method, "");
+    EXPECT_EQ(refused.error_code(), grpc::UNIMPLEMENTED);
+    EXPECT_THAT(refused.error_message(), HasSubstr(method));
+  }
+}
+
+TEST(ReplyLedger, OneClientHasHalf) {
+  ReplyLedger ledger;
+  ReplyLedger::Hold first = ledger.Take("a", 60);
+  EXPECT_TRUE(ledger.Check("b", 100).ok());
+  const absl::Status own = ledger.Check("a", 100);
+  EXPECT_TRUE(absl::IsResourceExhausted(own));
+  EXPECT_THAT(std::string(own.message()), HasSubstr("60 bytes to this client and 60 in all"));
+  {
+    const ReplyLedger::Hold second = ledger.Take("b", 50);
+    EXPECT_TRUE(absl::IsResourceExhausted(ledger.Check("c", 100)));
+    EXPECT_EQ(ledger.bytes(), 110);
+  }
+  EXPECT_TRUE(ledger.Check("c", 100).ok());
+  first = ReplyLedger::Hold();
+  EXPECT_TRUE(ledger.Check("a", 100).ok());
+  EXPECT_EQ(ledger.bytes(), 0);
+}
+
+TEST(ReplyLedger, AHoldCountsOnceHoweverItMoves) {
+  ReplyLedger ledger;
+  ReplyLedger::Hold first = ledger.Take("a", 1), second = ledger.Take("a", 2);
+  second = std::move(first);
+  first = ReplyLedger::Hold();
+  const ReplyLedger::Hold third(std::move(second));
+  EXPECT_EQ(ledger.bytes(), 1);
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,131 @@
+// A learned solver end to end, small: a recipe, a fit, the files of a generation, its plans as they
+// are served.
+#include "training/fit/fit_learned.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+#include "training/data/recipe.h"
+#include "training/fit/fit_hypersolver.h"
+#include "training/fit/fit_model.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kRecipe = R"({
+  "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
+  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+            "input": {"shape": [2]},
+            "field": [{"linear": {"in": 2, "out": 16}}, {"tanh": {}},
+                      {"linear": {"in": 16, "out": 2}}]},
+  "fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
+          "solver": "midpoint:3", "speed_penalty": 0.01, "bend_penalty": 0.01},
+  "hypersolver": {
+    "solver": {"learned": {"direction": "noise_to_data", "evaluations": [1, 2],
+                           "coefficients": "channel"}},
+    "optimiser": {"iterations": 150, "batch": 128, "rate": 0.01, "clip_norm": 1},
+    "truth": "dopri5:1e-6", "truth_rows": 512, "check_every": 25, "check_rows": 256,
+    "probe_rows": 16},
+  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-7", "rows": 256, "batch": 128}})";
+
+class FitLearnedTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const Recipe recipe = ParseRecipe(kRecipe).value();
+    const ModelFiles files = FitModel(recipe, "", at::kCPU).value();
+    model_ =
+        new std::shared_ptr<const Model>(Model::FromBytes(files.model_json, files.weights).value());
+  }
+
+  HypersolverFitOptions Options() {
+    return {.model = *model_, .data_folder = "", .device = at::kCPU, .runtime = runtime_.get()};
+  }
+
+  static std::shared_ptr<const Model>* model_;
+  std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
+  const Recipe recipe_ = ParseRecipe(kRecipe).value();
+};
+std::shared_ptr<const Model>* FitLearnedTest::model_ = nullptr;
+
+TEST_F(FitLearnedTest, TheGenerationIsServedWithTheErrorThatItClaims) {
+  const FittedHypersolver fitted = FitLearned(recipe_, Options()).value();
+  ASSERT_FALSE(fitted.spec.steps.empty());
+  ASSERT_EQ(fitted.calibration.plans.size(), fitted.spec.steps.size());
+  ASSERT_EQ(fitted.base_plans.size(), fitted.spec.steps.size());
+  EXPECT_EQ(fitted.remarks.size(), 2u) << "one for each n, also of those that are left out";
+  const auto solver = Hypersolver::FromBytes(fitted.files.at("hypersolver.json"),
+                                             fitted.files.at("weights.safetensors"), **model_)
+                          .value();
+  EXPECT_EQ(solver->spec().steps, fitted.spec.steps);
+  const Direction direction = solver->spec().direction;
+  const InputSource source = InputSource::Make(recipe_, (*model_)->spec(), direction, "").value();
+  Measurer measurer =
+      MakeMeasurer(recipe_, *runtime_, *model_, direction, source.HeldOut(256).value()).value();
+  double before = 1e300;
+  for (size_t i = 0; i < fitted.spec.steps.size(); ++i) {
+    const PlanCalibration& claimed = fitted.calibration.plans[i];
+    EXPECT_EQ(PrintPlan(claimed.plan), "learned:" + std::to_string(fitted.spec.steps[i]));
+    EXPECT_EQ(measurer.MeanError(claimed.plan, solver).value(), claimed.error_mean);
+    EXPECT_LE(claimed.error_mean, kClaimRatio * fitted.base_plans[i].error_mean);
+    EXPECT_LT(claimed.error_mean, before) << "fewer evaluations would err less";
+    before = claimed.error_mean;
+  }
+  EXPECT_TRUE(ParseCalibration(fitted.files.at("calibration.json")).ok());
+}
+
+TEST_F(FitLearnedTest, TheSameRecipeGivesTheSameWeights) {
+  Recipe recipe = recipe_;
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(30);
+  const auto weights = [&] {
+    return FitLearned(recipe, Options()).value().files.at("weights.safetensors");
+  };
+  EXPECT_EQ(weights(), weights());
+}
+
+TEST_F(FitLearnedTest, ARefreshIsNeverWorseOnTheRowsThatItIsChosenBy) {
+  Recipe recipe = recipe_;
+  HypersolverFitOptions options = Options();
+  options.start_from = FitLearned(recipe, options).value().files;
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);
+  const FittedHypersolver second = FitLearned(recipe, options).value();
+  EXPECT_EQ(second.spec.provenance.count("started_from_weights_sha256"), 1u);
+  EXPECT_THAT(second.remarks, ::testing::Contains(HasSubstr("started at generation")));
+}
+
+// The field has 64 multiply-accumulates. A readout that costs several evaluations of it competes
+// with classical plans of as many more evaluations, and loses.
+TEST_F(FitLearnedTest, AReadoutThatCostsMoreThanItGainsIsNotWritten) {
+  Recipe recipe = recipe_;
+  auto* learned = recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned->mutable_net()->add_hidden(16);
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(5);
+  const absl::Status status = FitLearned(recipe, Options()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("learned:1: started at"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("left out, it does not win"));
+}
+
+TEST_F(FitLearnedTest, AnotherKindOfGenerationIsNoStart) {
+  HypersolverFitOptions options = Options();
+  options.start_from = GenerationFiles{{"hypersolver.json", "{}"}, {"weights.safetensors", ""}};
+  EXPECT_FALSE(FitLearned(recipe_, options).ok());
+}
+
+}  // namespace
+}  // namespace hyperserve

@@ -1,0 +1,307 @@
+#include "training/fit/fit_learned.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+#include "core/model/net/cost.h"
+#include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+#include "training/data/random.h"
+#include "training/data/recipe.pb.h"
+#include "training/fit/fit_table.h"
+#include "training/fit/parameters.h"
+#include "training/fit/table_start.h"
+#include "training/fit/trajectory.h"
+#include "training/fit/truth.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+Plan LearnedPlan(int evaluations) {
+  return {.choice = FixedPlan{.method = {.method = Method::kLearned},
+                              .steps = evaluations,
+                              .hypersolved = true},
+          .tier = Tier::kExact};
+}
+
+// True states at the depths k / n of every n, for one set of rows.
+struct Truths {
+  std::array<double, 2> span;
+  std::vector<double> depths;
+  std::vector<at::Tensor> states;  // one for each of depths
+
+  UniformTruth Of(int evaluations) const {
+    UniformTruth truth{.span = span, .start = states.front(), .states = {}};
+    for (const double depth : Depths({std::max(evaluations, 1)}, span)) {
+      const auto place = std::lower_bound(depths.begin(), depths.end(), depth) - depths.begin();
+      if (place > 0) truth.states.push_back(states[static_cast<size_t>(place)]);
+    }
+    return truth;
+  }
+};
+
+absl::StatusOr<Truths> Solve(const TensorSpace& space, const Recipe& recipe,
+                             const HypersolverFitOptions& options, const std::vector<int>& counts,
+                             const SolveInputs& inputs) {
+  HS_ASSIGN_OR_RETURN(const AdaptivePlan plan, ParseAdaptivePlan(recipe.hypersolver().truth()));
+  HS_ASSIGN_OR_RETURN(const at::Tensor start, InitialState(options.model, inputs, options.device));
+  Truths truths{.span = options.model->spec().span, .depths = {}, .states = {}};
+  truths.depths = Depths(counts, truths.span);
+  HS_ASSIGN_OR_RETURN(truths.states, TrueStates(space, plan, truths.span, truths.depths, start));
+  return truths;
+}
+
+// A table alone, as text. Equal texts mean equal meanings of the tensors.
+std::string TextOf(HypersolverSpec spec, const TableSpec& table) {
+  spec.steps = {table.evaluations};
+  spec.tables = {table};
+  spec.provenance.clear();
+  spec.base_digest.clear();
+  return PrintHypersolverSpec(spec);
+}
+
+// `start_from`; no tables where there is no such generation.
+struct Earlier {
+  HypersolverSpec spec;
+  TensorMap tensors;
+
+  std::optional<TensorMap> Of(const HypersolverSpec& wanted, const TableSpec& table) const {
+    const bool same = std::any_of(
+        spec.tables.begin(), spec.tables.end(),
+        [&](const TableSpec& own) { return TextOf(spec, own) == TextOf(wanted, table); });
+    if (!same) return std::nullopt;
+    TensorMap own;
+    for (const auto& [name, tensor] : tensors) {
+      if (name.starts_with(TablePrefix(table.evaluations) + ".")) own[name] = tensor;
+    }
+    return own;
+  }
+};
+
+absl::StatusOr<Earlier> ReadEarlier(const HypersolverSpec& spec,
+                                    const HypersolverFitOptions& options) {
+  if (!options.start_from.has_value()) return Earlier();
+  HS_ASSIGN_OR_RETURN(HypersolverSpec other,
+                      ParseHypersolverSpec(options.start_from->at("hypersolver.json"),
+                                           options.model->state_shape()));
+  if (!other.learned() || other.direction != spec.direction || other.span != spec.span) {
+    return absl::FailedPreconditionError(
+        "the generation to start from is no learned solver of the recipe's direction and the "
+        "model's span");
+  }
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
+                      SafetensorsFile::Parse(options.start_from->at("weights.safetensors")));
+  Earlier earlier{.spec = std::move(other), .tensors = {}};
+  for (const auto& [name, view] : file.tensors()) earlier.tensors[name] = TensorFromView(view);
+  return earlier;
+}
+
+std::vector<FixedPlan> StartsOf(const Model& model, int evaluations) {
+  std::vector<FixedPlan> starts;
+  for (const FixedPlan& plan : ClassicalRivals(model, evaluations * model.field_macs())) {
+    if (PlanEvaluations(plan) == evaluations) starts.push_back(plan);
+  }
+  return starts;
+}
+
+absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
+                                                   const HypersolverFitOptions& options,
+                                                   const HypersolverSpec& spec,
+                                                   const InputSource& source) {
+  const training::HypersolverFit& fit = recipe.hypersolver();
+  HS_ASSIGN_OR_RETURN(const Earlier earlier, ReadEarlier(spec, options));
+  TensorSpace::Options space_options =
+      SpaceOptions(options.model->spec(), spec.direction,
+                   options.model->weights().Get("field", options.device, at::kFloat));
+  const TensorSpace space(space_options);
+  std::vector<int> counts = {1};
+  for (const int evaluations : spec.steps) counts.push_back(std::max(evaluations, 1));
+  HS_ASSIGN_OR_RETURN(const Truths truths,
+                      Solve(space, recipe, options, counts, source.Training(0, fit.truth_rows())));
+  HS_ASSIGN_OR_RETURN(const SolveInputs check_rows, source.Validation(fit.check_rows()));
+  HS_ASSIGN_OR_RETURN(const Truths checks, Solve(space, recipe, options, {1}, check_rows));
+  RandomStream stream(recipe.seed(), RandomPurpose::kBatches);
+  std::vector<FittedTable> tables;
+  for (const TableSpec& table : spec.tables) {
+    const TableSolves solves{
+        .space = space_options, .table = table, .state_shape = options.model->state_shape()};
+    HS_ASSIGN_OR_RETURN(tables.emplace_back(),
+                        FitTable(solves, truths.Of(table.evaluations),
+                                 {.start = checks.states.front(), .end = checks.states.back()},
+                                 {.name = recipe.name(),
+                                  .optimiser = fit.optimiser(),
+                                  .check_every = fit.check_every(),
+                                  .net_seed = recipe.seed(),
+                                  .starts = StartsOf(*options.model, table.evaluations),
+                                  .from = earlier.Of(spec, table)},
+                                 stream));
+  }
+  return tables;
+}
+
+// The classical plan of least error among those of at most these MACs, each measured once.
+class Rivals {
+ public:
+  Rivals(const Model& model, Measurer& measurer) : model_(model), measurer_(measurer) {}
+
+  absl::StatusOr<PlanCalibration> BestWithin(int64_t macs) {
+    const PlanCalibration* best = nullptr;
+    for (const FixedPlan& rival : ClassicalRivals(model_, macs)) {
+      const Plan plan{.choice = rival, .tier = Tier::kExact};
+      const std::string name = PrintPlan(plan);
+      if (!measured_.contains(name)) {
+        HS_ASSIGN_OR_RETURN(measured_[name], measurer_.Measure(plan, nullptr));
+      }
+      const PlanCalibration& one = measured_.at(name);
+      if (best == nullptr || one.error_mean < best->error_mean) best = &one;
+    }
+    return *best;
+  }
+  std::vector<PlanCalibration> All() const {
+    std::vector<PlanCalibration> all;
+    for (const auto& [name, plan] : measured_) all.push_back(plan);
+    return all;
+  }
+
+ private:
+  const Model& model_;
+  Measurer& measurer_;
+  std::map<std::string, PlanCalibration> measured_;  // by spelling
+};
+
+struct Contest {
+  const FittedTable* fitted;
+  PlanCalibration learned, rival;
+  bool kept = false;
+};
+
+absl::StatusOr<std::vector<Contest>> Measure(const HypersolverFitOptions& options,
+                                             const HypersolverSpec& spec,
+                                             const std::vector<FittedTable>& tables,
+                                             Measurer& held_out, Rivals& rivals) {
+  TensorMap tensors;
+  for (const FittedTable& table : tables) tensors.merge(TensorMap(table.tensors));
+  HS_ASSIGN_OR_RETURN(const auto solver,
+                      Hypersolver::FromBytes(PrintHypersolverSpec(spec), SerializeTensors(tensors),
+                                             *options.model));
+  std::vector<Contest> contests;
+  double least_error = std::numeric_limits<double>::infinity();  // of the kept ones so far
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const Plan plan = LearnedPlan(spec.steps[i]);
+    Contest& contest = contests.emplace_back(Contest{.fitted = &tables[i]});
+    HS_ASSIGN_OR_RETURN(contest.learned, held_out.Measure(plan, solver));
+    HS_ASSIGN_OR_RETURN(contest.rival,
+                        rivals.BestWithin(PlanMacs(*options.model, solver.get(), *plan.fixed())));
+    const double error = contest.learned.error_mean;
+    contest.kept = error <= kClaimRatio * contest.rival.error_mean && error < least_error;
+    if (contest.kept) least_error = error;
+  }
+  return contests;
+}
+
+std::string RemarkOf(const Contest& contest) {
+  return absl::StrFormat(
+      "started at %s, best of iteration %d, %.3f of the error of %s%s", contest.fitted->start,
+      contest.fitted->best_iteration, contest.learned.error_mean / contest.rival.error_mean,
+      PrintPlan(contest.rival.plan), contest.kept ? "" : "; left out, it does not win");
+}
+
+std::map<std::string, std::string> Provenance(const Recipe& recipe,
+                                              const std::vector<Contest>& contests,
+                                              const HypersolverFitOptions& options) {
+  std::map<std::string, std::string> provenance = {
+      {"trainer", "hyperserve-train"},
+      {"recipe_sha256", RecipeDigest(recipe)},
+      {"seed", absl::StrCat(recipe.seed())},
+      {"iterations", absl::StrCat(recipe.hypersolver().optimiser().iterations())},
+      {"truth", recipe.hypersolver().truth()},
+      {"device", std::string(options.runtime->device())}};
+  for (const Contest& contest : contests) {
+    if (contest.kept) provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);
+  }
+  if (options.start_from.has_value()) {
+    provenance["started_from_weights_sha256"] =
+        Sha256Hex(options.start_from->at("weights.safetensors"));
+  }
+  return provenance;
+}
+
+}  // namespace
+
+absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
+                                             const HypersolverFitOptions& options) {
+  if (!recipe.hypersolver().solver().has_learned() || !recipe.has_calibrate()) {
+    return absl::InvalidArgumentError("the recipe holds no solver.learned or no calibrate");
+  }
+  const Model& model = *options.model;
+  FittedHypersolver result;
+  HS_ASSIGN_OR_RETURN(result.spec, RecipeLearnedSpec(recipe, model));
+  const HypersolverSpec all = result.spec;
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, model.spec(), all.direction, options.data_folder));
+  HS_ASSIGN_OR_RETURN(SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
+  HS_ASSIGN_OR_RETURN(const std::string probe,
+                      ProbeBytes(source, recipe.hypersolver().probe_rows()));
+  using Tables = absl::StatusOr<std::vector<FittedTable>>;
+  HS_ASSIGN_OR_RETURN(const std::vector<FittedTable> tables,
+                      CatchExceptions("training", [&]() -> Tables {
+                        return FitTables(recipe, options, all, source);
+                      }));
+  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
+                                                      all.direction, std::move(held_out_rows)));
+  Rivals rivals(model, held_out);
+  HS_ASSIGN_OR_RETURN(const std::vector<Contest> contests,
+                      Measure(options, all, tables, held_out, rivals));
+  TensorMap tensors;
+  result.spec.steps.clear();
+  result.spec.tables.clear();
+  for (size_t i = 0; i < contests.size(); ++i) {
+    const Contest& contest = contests[i];
+    result.remarks.push_back(
+        absl::StrCat(PrintPlan(contest.learned.plan), ": ", RemarkOf(contest)));
+    if (!contest.kept) continue;
+    result.spec.steps.push_back(all.steps[i]);
+    result.spec.tables.push_back(all.tables[i]);
+    tensors.merge(TensorMap(contest.fitted->tensors));
+    result.calibration.plans.push_back(contest.learned);
+    result.base_plans.push_back(contest.rival);
+  }
+  if (result.spec.tables.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no table beats the classical plans of its cost; nothing is written\n",
+                     absl::StrJoin(result.remarks, "\n")));
+  }
+  std::vector<PlanCalibration> classical = rivals.All();
+  if (all.direction == ServedDirection(model.spec())) {
+    classical.insert(classical.end(), options.classical.begin(), options.classical.end());
+  }
+  MarkWins(classical, result.calibration.plans);
+  result.spec.provenance = Provenance(recipe, contests, options);
+  FillCalibration(recipe, model, *options.runtime, result.calibration);
+  result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
+                  {"weights.safetensors", SerializeTensors(tensors)},
+                  {"calibration.json", PrintCalibration(result.calibration)},
+                  {"probe.safetensors", probe}};
+  return result;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,128 @@
+#include "training/fit/fit_table.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/model/net/table.h"
+#include "core/ode/solver_table.h"
+#include "core/plan/plan.h"
+#include "training/fit/optimise.h"
+#include "training/fit/parameters.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr double kNormMin = 1e-12;  // the smallest norm that an error is divided by
+
+std::string NetPrefix(const TableSpec& table) { return TablePrefix(table.evaluations) + ".net"; }
+
+std::vector<double> NodesOf(const TableSpec& table, const TensorMap& tensors) {
+  if (table.evaluations == 0) return {};
+  const at::Tensor depth =
+      tensors.at(TablePrefix(table.evaluations) + ".depth").detach().to(at::kCPU, at::kDouble);
+  return {depth.data_ptr<double>(), depth.data_ptr<double>() + depth.numel()};
+}
+
+double ErrorOf(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth) {
+  const at::NoGradGuard no_grad;
+  const double error = EndError(solves, tensors, truth).item<double>();
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+FittedTable BestStart(const TableSolves& solves, const UniformTruth& truth,
+                      const EndTruth& validation, const TableFit& fit) {
+  const TableSpec& table = solves.table;
+  TensorMap net;
+  if (!table.net.empty()) {
+    RandomStream weights(fit.net_seed, RandomPurpose::kWeights);
+    net = InitialTensors(table.net, NetPrefix(table), weights);
+    ZeroLastLayer(table.net, NetPrefix(table), net);
+  }
+  FittedTable best;
+  const auto consider = [&](std::string name, TensorMap tensors) {
+    tensors.merge(TensorMap(net));
+    for (auto& [key, tensor] : tensors) tensor = tensor.to(validation.start.device(), at::kFloat);
+    const double error = ErrorOf(solves, tensors, validation);
+    if (!best.start.empty() && error >= best.error) return;
+    best = {.tensors = std::move(tensors),
+            .start = std::move(name),
+            .start_error = error,
+            .error = error};
+  };
+  for (const FixedPlan& plan : fit.starts) {
+    const auto numbers = ClassicalTable(plan, truth.span[0], truth.span[1]);
+    consider(PrintPlan({.choice = plan, .tier = Tier::kExact}),
+             TableTensors(numbers, table.coefficients, solves.state_shape));
+  }
+  consider(table.evaluations == 0 ? "identity" : "least squares",
+           LeastSquaresTensors(TensorSpace(solves.space), table, truth));
+  if (fit.from.has_value()) consider("generation", *fit.from);
+  return best;
+}
+
+EndTruth DrawRows(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
+  std::vector<int64_t> drawn(static_cast<size_t>(rows));
+  for (int64_t& row : drawn) row = stream.Below(truth.start.size(0));
+  const at::Tensor indices = at::tensor(drawn, at::kLong).to(truth.start.device());
+  return {.start = truth.start.index_select(0, indices),
+          .end = truth.states.back().index_select(0, indices)};
+}
+
+}  // namespace
+
+at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth) {
+  const TableSpec& table = solves.table;
+  TensorSpace::Options options = solves.space;
+  if (!table.net.empty()) {
+    options.readouts.emplace(
+        table.evaluations,
+        TensorSpace::ReadoutNet{.net = Net::Make(table.net, NetPrefix(table), tensors).value(),
+                                .inputs = table.inputs});
+  }
+  const TensorSpace space(std::move(options));
+  const auto bound = BindTable(table, solves.state_shape, tensors, NodesOf(table, tensors));
+  const at::Tensor end = SolveByTable(space, bound, space.Start(truth.start)).z;
+  const auto norms = [](const at::Tensor& x) {
+    return x.flatten(1).square().sum(1).clamp_min(kNormMin * kNormMin).sqrt();
+  };
+  return (norms(end - truth.end) / norms(truth.end)).mean();
+}
+
+absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
+                                     const EndTruth& validation, const TableFit& fit,
+                                     RandomStream& stream) {
+  FittedTable best = BestStart(solves, truth, validation, fit);
+  TensorMap tensors = TrainableCopies(best.tensors, validation.start.device());
+  if (solves.table.evaluations > 0) {
+    tensors.at(TablePrefix(solves.table.evaluations) + ".depth").requires_grad_(false);
+  }
+  const auto check = [&](int iteration) {
+    const int done = iteration + 1;
+    const bool due = done % fit.check_every == 0 || done == fit.optimiser.iterations();
+    if (!due) return absl::OkStatus();
+    const double error = ErrorOf(solves, tensors, validation);
+    if (error < best.error) {
+      best.error = error;
+      best.best_iteration = done;
+      best.tensors = Snapshot(tensors);
+    }
+    return absl::OkStatus();
+  };
+  HS_RETURN_IF_ERROR(
+      Optimise({.what = absl::StrFormat("%s learned:%d", fit.name, solves.table.evaluations),
+                .optimiser = fit.optimiser,
+                .parameters = Fitted(tensors),
+                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
+                  return EndError(solves, tensors, DrawRows(truth, fit.optimiser.batch(), stream));
+                },
+                .figures = [&] { return absl::StrFormat("  best error %.5f", best.error); },
+                .after = check}));
+  best.tensors = Snapshot(best.tensors);
+  return best;
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,63 @@
+// Fits the table of a learned solver for one number n of evaluations, and its readout g.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/tensor.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
+#include "training/data/random.h"
+#include "training/data/recipe.pb.h"
+#include "training/fit/table_start.h"
+
+namespace hyperserve {
+
+// The solves of one table.
+struct TableSolves {
+  TensorSpace::Options space;  // without a readout
+  TableSpec table;
+  Shape state_shape;
+};
+
+// x_0 and z*(s1) of some rows.
+struct EndTruth {
+  at::Tensor start, end;
+};
+
+// Mean over rows of |z(s1) - z*(s1)| / |z*(s1)|. `tensors` are those of the table and its readout,
+// with the names of the file; the error is differentiable in all but the depths.
+at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth);
+
+struct TableFit {
+  std::string name;  // progress lines begin with it
+  training::Optimiser optimiser;
+  int check_every = 25;           // iterations between two measurements of the validation rows
+  int net_seed = 0;               // of the readout's initial weights
+  std::vector<FixedPlan> starts;  // classical plans of n evaluations
+  std::optional<TensorMap> from;  // a refresh: tensors of another fit of the same table
+};
+
+struct FittedTable {
+  TensorMap tensors;         // on the CPU
+  std::string start;         // "midpoint:2", "least squares", "generation"; "identity" for n = 0
+  double start_error = 0.0;  // on the validation rows
+  double error = 0.0;
+  int best_iteration = 0;
+};
+
+// Starts at the best on the validation rows of: `starts`, least squares, and `from`; the readout
+// starts at zero. Then AdamW on the EndError of drawn rows. The
+// tensors of the least error on the validation rows are kept, so on them the result never errs more
+// than any of its starts. The depths stay those of the start. Fails as Optimise does.
+absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
+                                     const EndTruth& validation, const TableFit& fit,
+                                     RandomStream& stream);
+
+}  // namespace hyperserve

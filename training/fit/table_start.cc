@@ -1,0 +1,133 @@
+#include "training/fit/table_start.h"
+
+#include <vector>
+
+#include "core/ode/space.h"
+
+namespace hyperserve {
+namespace {
+
+// Of the largest eigenvalue of the normal equations. Below it a direction is not determined.
+constexpr double kRankTolerance = 1e-13;
+constexpr double kNormMin = 1e-12;  // the smallest norm that a row is divided by
+
+// The coefficients of one table, in the order of their files.
+struct Columns {
+  std::vector<double> nodes;
+  std::vector<at::Tensor> state, slopes, offset;
+};
+
+TensorMap Packed(const TableSpec& spec, const Columns& columns) {
+  if (columns.nodes.empty()) return {};
+  const std::string prefix = TablePrefix(spec.evaluations);
+  const auto pack = [](const std::vector<at::Tensor>& all) {
+    return at::stack(all).to(at::kFloat).contiguous();
+  };
+  return {{prefix + ".state", pack(columns.state)},
+          {prefix + ".slopes", pack(columns.slopes)},
+          {prefix + ".offset", pack(columns.offset)},
+          {prefix + ".depth", at::tensor(columns.nodes, at::kFloat)}};
+}
+
+// [rows, C, ...] as one line for each row and pixel: [lines, C], in double.
+at::Tensor Lines(const at::Tensor& z) {
+  const at::Tensor lines = z.dim() > 2 ? z.flatten(2).transpose(1, 2) : z;
+  return lines.reshape({-1, z.size(1)}).to(at::kDouble);
+}
+
+// The inverse.
+at::Tensor FromLines(const at::Tensor& lines, const at::Tensor& like) {
+  if (like.dim() <= 2) return lines.to(like.scalar_type());
+  const at::Tensor rows = lines.view({like.size(0), -1, like.size(1)}).transpose(1, 2);
+  return rows.reshape(like.sizes()).to(like.scalar_type());
+}
+
+// 1 / |z| of the row that each line belongs to: [lines, 1].
+at::Tensor LineWeights(const at::Tensor& z) {
+  const at::Tensor norms = z.flatten(1).to(at::kDouble).norm(2, 1).clamp_min(kNormMin);
+  return norms.reciprocal().repeat_interleave(z.numel() / (z.size(0) * z.size(1))).unsqueeze(1);
+}
+
+struct Regression {
+  std::vector<at::Tensor> coefficients;  // one for each feature
+  at::Tensor offset;                     // [C]
+  at::Tensor guess;                      // [lines, C]
+};
+
+// Minimises sum over lines of |w (target - sum_f coefficient_f feature_f - offset)|^2. Features and
+// target are [lines, C].
+Regression Regress(Coefficients kind, const std::vector<at::Tensor>& features,
+                   const at::Tensor& target, const at::Tensor& weights) {
+  // Without the weighted means the offset drops out of the normal equations.
+  const at::Tensor squares = weights.square();
+  const auto mean = [&](const at::Tensor& x) { return (squares * x).sum(0) / squares.sum(); };
+  const auto centred = [&](const at::Tensor& x) { return weights * (x - mean(x)); };
+  std::vector<at::Tensor> columns;
+  for (const at::Tensor& feature : features) columns.push_back(centred(feature));
+  const int64_t count = static_cast<int64_t>(columns.size()), channels = target.size(1);
+  // [problems, lines, unknowns] and [problems, lines, targets]
+  at::Tensor x, y = centred(target);
+  if (kind == Coefficients::kMap) {
+    x = at::cat(columns, 1).unsqueeze(0);
+    y = y.unsqueeze(0);
+  } else {
+    x = at::stack(columns, 2).transpose(0, 1);
+    y = y.t().unsqueeze(2);
+    if (kind == Coefficients::kScalar) {
+      x = x.reshape({1, -1, count});
+      y = y.reshape({1, -1, 1});
+    }
+  }
+  const at::Tensor transposed = x.transpose(1, 2), gram = at::matmul(transposed, x);
+  const at::Tensor solution =
+      at::matmul(at::linalg_pinv(gram, kRankTolerance, /*hermitian=*/true), transposed.matmul(y));
+  Regression result{.offset = mean(target), .guess = at::zeros_like(target)};
+  for (int64_t f = 0; f < count; ++f) {
+    const at::Tensor& feature = features[static_cast<size_t>(f)];
+    at::Tensor coefficient, product;
+    if (kind == Coefficients::kMap) {
+      coefficient = solution[0].narrow(0, f * channels, channels).t();
+      product = feature.matmul(coefficient.t());
+    } else {
+      coefficient = solution.select(1, f).squeeze(1);  // [C], or [1] where all share it
+      product = feature * coefficient;
+      if (kind == Coefficients::kScalar) coefficient = coefficient[0];
+    }
+    result.offset = result.offset - mean(product);
+    result.guess = result.guess + product;
+    result.coefficients.push_back(coefficient);
+  }
+  result.guess = result.guess + result.offset;
+  return result;
+}
+
+}  // namespace
+
+TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
+                              const UniformTruth& truth) {
+  const at::NoGradGuard no_grad;
+  const auto rows = static_cast<size_t>(truth.start.size(0));
+  const at::Tensor first = Lines(truth.start);
+  const at::Tensor identity = spec.coefficients == Coefficients::kMap
+                                  ? at::eye(first.size(1), first.options())
+                                  : at::ones({}, first.options());
+  Columns columns;
+  std::vector<at::Tensor> features = {first};
+  at::Tensor point = truth.start;
+  for (int i = 0; i < spec.evaluations; ++i) {
+    const double node = truth.span[0] + (truth.span[1] - truth.span[0]) * i / spec.evaluations;
+    columns.nodes.push_back(node);
+    features.push_back(Lines(space.Field(PerRow(rows, node), space.Start(point)).z));
+    const at::Tensor& target = truth.states[static_cast<size_t>(i)];
+    const Regression fit =
+        Regress(spec.coefficients, features, Lines(target) - first, LineWeights(target));
+    columns.state.push_back(fit.coefficients.front() + identity);
+    columns.slopes.insert(columns.slopes.end(), fit.coefficients.begin() + 1,
+                          fit.coefficients.end());
+    columns.offset.push_back(fit.offset);
+    point = FromLines(first + fit.guess, truth.start);
+  }
+  return Packed(spec, columns);
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,32 @@
+// The table of a learned solver that least squares give, where a fit may start. The other starts
+// are classical plans: see TableTensors.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <vector>
+
+#include "core/engine/readable/tensor_space.h"
+#include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+
+// True states of some rows: x_0, and states[i] = z*(s0 + (s1 - s0) (i + 1) / m) for i < m, with
+// m = max(n, 1).
+struct UniformTruth {
+  std::array<double, 2> span = {0.0, 1.0};
+  at::Tensor start;
+  std::vector<at::Tensor> states;
+};
+
+// A table at uniform nodes. For i = 0 .. n-1 in order, x_{i+1} is the combination of x_0,
+// k_0 .. k_i and 1 that is nearest to the true state in least squares, every row weighted by
+// 1 / |z*|; k_{i+1} is evaluated at that x_{i+1}, so the fit sees its own errors. Directions that
+// the rows do not determine keep the smallest coefficients. The tensors are those of
+// ExpectedCoefficients, float32, on the device of the rows. Uses no autograd.
+TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
+                              const UniformTruth& truth);
+
+}  // namespace hyperserve
