@@ -265,6 +265,8 @@ TEST_F(TableSolverTest, ARowThatBreaksDownKeepsItsStart) {
   const auto result = solver.TakeFinished().at(0);
   EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
   EXPECT_EQ(result.state.values, StartOf(8).values);
+  EXPECT_EQ(result.depth[0], 0.0);
+  EXPECT_EQ(result.counts[0].accepted, 0);
 }
 
 TEST_F(TableSolverTest, WithoutEvaluationsOnlyTheReadoutRuns) {
