@@ -116,9 +116,10 @@ void PrintModelTable(const v1::GetModelReply& model) {
   for (const auto& correction : summary.corrections()) {
     std::string line = CorrectionText(correction);
     if (Served(correction)) {
-      absl::StrAppendFormat(&line, ", eps in [%s], previous %d",
-                            absl::StrJoin(correction.eps_range(), ", "),
-                            correction.previous_generation());
+      if (!correction.eps_range().empty()) {
+        absl::StrAppend(&line, ", eps in [", absl::StrJoin(correction.eps_range(), ", "), "]");
+      }
+      absl::StrAppend(&line, ", previous ", correction.previous_generation());
     }
     PrintOut(line + "\n");
   }

@@ -131,6 +131,7 @@ absl::StatusOr<EngineChoice> ChooseEngine(const BatchSpec& spec, int64_t rows,
       return EngineChoice{.engine = std::string(kind.name),
                           .why = against.empty() ? "the first choice of this device" : against};
     }
+    if (!absl::IsUnimplemented(supported)) return supported;
     absl::StrAppend(&against, against.empty() ? "" : "; ", "not ", Absl(kind.name), ": ",
                     supported.message());
   }

@@ -1,5 +1,6 @@
-// The choice of the engine that runs a spec: a pure function of the spec, the number of rows and
-// the engines of the device. Any thread may call it.
+// The choice of the engine that runs a spec: a function of the spec, the number of rows and the
+// engines of the device, which may prepare themselves when first asked (the fused one packs a
+// flow). Any thread may call it.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,8 @@ namespace hyperserve {
 struct EngineKind {
   std::string_view name;  // "readable"
   // OK, or kUnimplemented with the reason why this engine cannot run so many rows of the spec.
-  // The same answer for the same spec and rows. Precondition: CheckSpec(spec).ok().
+  // The same answer for the same spec and rows. Another code is a fault of the device, which ends
+  // the choice. Precondition: CheckSpec(spec).ok().
   std::function<absl::Status(const BatchSpec& spec, int64_t rows)> supports;
 };
 

@@ -17,7 +17,7 @@ constexpr char kCpu[] = "cpu";
 
 // Freed memory that the allocator keeps, and the size from which a block is a mapping of its own.
 // Its defaults (128 KiB) give the tensors of one evaluation back to the system and fault them in
-// again at the next: a tenth of the time of a solve of one image.
+// again at the next.
 constexpr int kMemoryKept = 128 << 20;   // bytes, of each arena
 constexpr int kMappingBytes = 32 << 20;  // the most that glibc takes
 

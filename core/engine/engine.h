@@ -10,7 +10,8 @@
 // No type of LibTorch crosses this header. A Run holds no lock: one thread at a time may use it. It
 // waits for the device only, starts no thread and reads no clock. A row that goes wrong ends in its
 // own RowStatus, never in an error of the run. A row's answer does not depend on other rows: bit
-// for bit on the CPU, and within one bucket on CUDA.
+// for bit on the CPU, and within one bucket on CUDA. There an adaptive segment of over 512 rows
+// that is alone in its run moves to smaller buckets as its rows end, and agrees within rounding.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,16 @@ struct Segment {
   uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
   StepControl control;     // of all its rows; K or tolerances, as the spec's stepping says
 };
+
+// Rows [begin, begin + rows) of a segment. The data is a view into that of `segment`; noise is
+// shifted by first_row. Precondition: the rows are there.
+inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
+  Segment part = segment;
+  part.rows = rows;
+  part.first_row += static_cast<uint64_t>(begin);
+  part.data = RowsOf(segment.data, begin, rows);
+  return part;
+}
 
 // The rows of one segment, in its order. Outputs and log-densities of rows that did not converge
 // are NaN. A result that the spec does not ask for is a tensor without dimensions.

@@ -46,9 +46,12 @@ double FitStep(double s, double eps, double s1) {
   return fitted;
 }
 
+NextStep StepTo(double s, double s_next, double s1) {
+  return {.eps = FitStep(s, s_next - s, s1), .s_next = s_next};
+}
+
 NextStep ClampStep(double s, double eps, double s1) {
-  if (s + kLastStepStretch * eps < s1) return {.eps = eps, .s_next = s + eps};
-  return {.eps = FitStep(s, s1 - s, s1), .s_next = s1};
+  return StepTo(s, s + kLastStepStretch * eps < s1 ? s + eps : s1, s1);
 }
 
 double SmallestStep(double s) {

@@ -74,6 +74,9 @@ struct NextStep {
   double eps = 0.0;     // s + eps <= s1, in floating point too
   double s_next = 0.0;  // exactly s1 for the last step
 };
+// The step from s to s_next, as long as the depth moves: where depths are large, s + eps is
+// rounded. Precondition: s < s_next <= s1.
+NextStep StepTo(double s, double s_next, double s1);
 // The step to take from s: eps, or the rest of the span where eps reaches s1 or leaves less than
 // 1 % of itself. Precondition: s < s1.
 NextStep ClampStep(double s, double eps, double s1);

@@ -84,7 +84,7 @@ class BatchSolver {
   void Judge(Move& move);
   bool SavesInside(const Row& row, double s_next) const;
   void EndSlope(Move& move);
-  void Save(const Move& move);
+  void Save(Move& move);
   void Store(size_t k, const State& source, const std::vector<bool>& mask);
   void Retire();
   void Report(Rows<Space> ended);
@@ -191,10 +191,10 @@ void BatchSolver<Space>::BeginMove() {
   for (size_t i = 0; i < count; ++i) {
     const Row& row = rows_.row[i];
     move_->s[i] = row.s;
-    move_->s_next[i] = controlled() ? ClampStep(row.s, row.eps, options_.s1).s_next
-                                    : FixedDepth(row, row.step + 1);
-    // The step that the depth takes, which is rounded where the depth is large.
-    move_->eps[i] = FitStep(row.s, move_->s_next[i] - row.s, options_.s1);
+    const NextStep next = controlled() ? ClampStep(row.s, row.eps, options_.s1)
+                                       : StepTo(row.s, FixedDepth(row, row.step + 1), options_.s1);
+    move_->eps[i] = next.eps;
+    move_->s_next[i] = next.s_next;
   }
   if (rows_.first_slope) move_->slopes.push_back(*rows_.first_slope);
 }
@@ -316,13 +316,13 @@ void BatchSolver<Space>::EndSlope(Move& move) {
   }
 }
 
-// Stores the states at the depths of save_at that this step reaches.
+// Stores the states at the depths that this step reaches. Where one is not finite the row ends.
 template <StateSpace Space>
-void BatchSolver<Space>::Save(const Move& move) {
-  const size_t count = rows_.size(), depths = options_.save_at.size();
+void BatchSolver<Space>::Save(Move& move) {
+  const size_t count = rows_.size();
   const bool own = options_.tableau.has_dense() && !options_.hypersolved;
   std::vector<State> slopes;
-  for (size_t k = 0; k < depths; ++k) {
+  for (size_t k = 0; k < options_.save_at.size(); ++k) {
     std::vector<bool> inside(count, false), at_end(count, false);
     PerRow theta(count, 0.0);
     for (size_t i = 0; i < count; ++i) {
@@ -350,8 +350,9 @@ void BatchSolver<Space>::Save(const Move& move) {
         *rows_.z, slopes, move.z_next, *rows_.first_slope);
     const std::vector<bool> finite = space_->Finite(between);
     for (size_t i = 0; i < count; ++i) {
-      if (inside[i] && !finite[i]) rows_.row[i].ended = RowStatus::kNonFinite;
-      inside[i] = inside[i] && finite[i];
+      if (!inside[i] || finite[i]) continue;
+      move.accepted[i] = inside[i] = false;
+      rows_.row[i].ended = RowStatus::kNonFinite;
     }
     Store(k, between, inside);
   }
@@ -371,8 +372,7 @@ void BatchSolver<Space>::Retire() {
   std::vector<int64_t> ended, staying;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_.row[i];
-    if (!row.ended && !row.dropped) staying.push_back(static_cast<int64_t>(i));
-    if (row.ended && !row.dropped) ended.push_back(static_cast<int64_t>(i));
+    if (!row.dropped) (row.ended ? ended : staying).push_back(static_cast<int64_t>(i));
   }
   if (staying.size() == rows_.size()) return;
   if (ended.size() == rows_.size()) return Report(std::exchange(rows_, {}));

@@ -33,9 +33,9 @@ class TableSolver {
   // The table of rows that ask for this number of steps (ab2) or evaluations (learned).
   using TableOf = std::function<Table(int64_t steps)>;
 
-  // Borrows the space. `s1` is the end of every table's span.
-  TableSolver(const Space* space, TableOf table_of, double s1)
-      : space_(space), table_of_(std::move(table_of)), s1_(s1) {}
+  // Borrows the space. Every table has the span [s0, s1].
+  TableSolver(const Space* space, TableOf table_of, double s0, double s1)
+      : space_(space), table_of_(std::move(table_of)), s0_(s0), s1_(s1) {}
 
   // As BatchSolver's. Precondition: the controls are FixedSteps that `table_of` knows.
   int64_t Admit(State z0, std::span<const Cohort> cohorts);
@@ -61,7 +61,7 @@ class TableSolver {
   // Fixed after construction.
   const Space* space_;
   TableOf table_of_;
-  double s1_;
+  double s0_, s1_;
 
   std::vector<Party> parties_;
   int64_t next_number_ = 0;
@@ -80,16 +80,20 @@ template <TableSpace Space>
 int64_t TableSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
   size_t place = 0;
-  for (const Cohort& cohort : cohorts) {
-    const auto rows = static_cast<size_t>(cohort.rows);
-    auto table =
-        std::make_shared<const Table>(table_of_(std::get<FixedSteps>(cohort.control).steps));
+  for (auto cohort = cohorts.begin(); cohort != cohorts.end();) {
+    const int64_t steps = std::get<FixedSteps>(cohort->control).steps;
+    size_t rows = 0;
+    for (; cohort != cohorts.end() && std::get<FixedSteps>(cohort->control).steps == steps;
+         ++cohort) {
+      rows += static_cast<size_t>(cohort->rows);
+    }
+    auto table = std::make_shared<const Table>(table_of_(steps));
     Party party{.numbers = std::vector<int64_t>(rows),
                 .table = table,
                 .progress = BeginTable(*space_, *table, Part(z0, place, rows))};
     std::iota(party.numbers.begin(), party.numbers.end(), next_number_);
     parties_.push_back(std::move(party));
-    next_number_ += cohort.rows;
+    next_number_ += static_cast<int64_t>(rows);
     place += rows;
   }
   assert(place == static_cast<size_t>(space_->Rows(z0)));
@@ -153,7 +157,8 @@ void TableSolver<Space>::Retire() {
   std::erase_if(parties_, [](const Party& party) { return party.ended(); });
 }
 
-// A table is one step: a row either converges, or a number on its way was not finite.
+// A table is one step: a row either converges, or a number on its way was not finite and it stays
+// where it began.
 template <TableSpace Space>
 void TableSolver<Space>::Report(const Party& party) {
   State end = EndOfTable(*space_, *party.table, party.progress);
@@ -161,17 +166,18 @@ void TableSolver<Space>::Report(const Party& party) {
   const std::vector<bool> finite = space_->Finite(end);
   const int evaluations = party.table->evaluations();
   const RowCounts counts{.nfe = evaluations,
-                         .correction_evaluations = space_->HasReadout(evaluations) ? 1 : 0,
-                         .accepted = 1};
+                         .correction_evaluations = space_->HasReadout(evaluations) ? 1 : 0};
   SolveResult<State> result{.rows = party.numbers,
                             .state = Choose(*space_, finite, std::move(end), party.progress.first),
                             .status = {},
-                            .depth = PerRow(finite.size(), s1_),
+                            .depth = {},
                             .counts = std::vector<RowCounts>(finite.size(), counts),
                             .saved = {},
                             .reached = {}};
-  for (const bool row : finite) {
-    result.status.push_back(row ? RowStatus::kConverged : RowStatus::kNonFinite);
+  for (size_t i = 0; i < finite.size(); ++i) {
+    result.status.push_back(finite[i] ? RowStatus::kConverged : RowStatus::kNonFinite);
+    result.depth.push_back(finite[i] ? s1_ : s0_);
+    result.counts[i].accepted = finite[i] ? 1 : 0;
   }
   finished_.push_back(std::move(result));
 }

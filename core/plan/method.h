@@ -66,6 +66,9 @@ constexpr const MethodName& NameOf(Method method) {
 }
 std::optional<Method> MethodFromName(std::string_view name);  // nullopt: no such method
 
+// Evaluations of f that one table makes at most: n of them take n (n + 1) / 2 coefficients.
+inline constexpr int kTableEvaluationsMax = 64;
+
 // A method and, for kAlpha only, its parameter (0 elsewhere).
 struct MethodChoice {
   Method method = Method::kEuler;

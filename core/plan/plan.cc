@@ -38,6 +38,9 @@ std::string KnownNames(bool embedded_only) {
 
 // The slopes' difference is divided by 2 alpha, and their rounding errors with it.
 constexpr double kAlphaMin = 0.01;
+std::string AlphaRange() {
+  return absl::StrCat("[", ShortestText(kAlphaMin), ", 1], as in alpha(0.75):3");
+}
 
 bool PositiveFinite(double value) { return std::isfinite(value) && value > 0.0; }
 
@@ -58,8 +61,7 @@ absl::Status ValidateMethod(const MethodChoice& choice) {
   }
   if (choice.method == Method::kAlpha) {
     if (choice.alpha >= kAlphaMin && choice.alpha <= 1.0) return absl::OkStatus();
-    return Invalid("alpha is ", ShortestText(choice.alpha),
-                   "; it must lie in [0.01, 1], as in alpha(0.75):3");
+    return Invalid("alpha is ", ShortestText(choice.alpha), "; it must lie in ", AlphaRange());
   }
   if (choice.alpha == 0.0) return absl::OkStatus();
   return Invalid("method '", Absl(NameOf(choice.method).name),
@@ -148,11 +150,16 @@ absl::Status Validate(const FixedPlan& plan) {
   HS_RETURN_IF_ERROR(ValidateMethod(plan.method));
   if (plan.method.method == Method::kLearned) {
     if (!plan.hypersolved) return Invalid("a learned solver is hypersolved, as in learned:4");
-    if (plan.steps >= 0) return absl::OkStatus();
-    return Invalid("the number of evaluations is ", plan.steps, "; it must be at least 0");
+    if (plan.steps >= 0 && plan.steps <= kTableEvaluationsMax) return absl::OkStatus();
+    return Invalid("the number of evaluations is ", plan.steps, "; it must lie in [0, ",
+                   kTableEvaluationsMax, "]");
   }
   if (plan.method.method == Method::kAb2 && plan.hypersolved) {
     return Invalid("method 'ab2' takes no correction, as in ab2:4");
+  }
+  if (plan.method.method == Method::kAb2 && plan.steps >= kTableEvaluationsMax) {
+    return Invalid("the number of steps is ", plan.steps, "; ab2 takes at most ",
+                   kTableEvaluationsMax - 1, ", since its whole solve is one table");
   }
   if (plan.steps >= 1) return absl::OkStatus();
   return Invalid("the number of steps is ", plan.steps, "; it must be at least 1");
@@ -236,7 +243,7 @@ absl::StatusOr<MethodChoice> ParseMethod(std::string_view text) {
   choice.method = *method;
   if (open == text.npos) {
     if (*method != Method::kAlpha) return choice;
-    return Invalid("method alpha needs its parameter in [0.01, 1], as in alpha(0.75):3");
+    return Invalid("method alpha needs its parameter in ", AlphaRange());
   }
   if (*method != Method::kAlpha) {
     return Invalid("method '", Absl(name), "' takes no parameter; only alpha does");
@@ -246,9 +253,8 @@ absl::StatusOr<MethodChoice> ParseMethod(std::string_view text) {
                                           ? ParsePositive(parameter.substr(0, parameter.size() - 1))
                                           : std::nullopt;
   if (!alpha) {
-    return Invalid(
-        "'", Absl(text.substr(open)),
-        "' is not a parameter of alpha: write a number in [0.01, 1], as in alpha(0.75):3");
+    return Invalid("'", Absl(text.substr(open)),
+                   "' is not a parameter of alpha: write a number in ", AlphaRange());
   }
   choice.alpha = *alpha;
   HS_RETURN_IF_ERROR(ValidateMethod(choice));

@@ -120,11 +120,8 @@ void BatchLoop::Finish(const std::shared_ptr<PendingRequest>& request,
 }
 
 bool BatchLoop::Step(Seat& seat) {
-  Clock::TimePoint now = clock_->Now();
-  if (seat.run_ != nullptr) {
-    Settle(seat, now);
-    now = clock_->Now();  // answers take time, and the next request may have come meanwhile
-  }
+  if (seat.run_ != nullptr) Settle(seat);
+  const Clock::TimePoint now = clock_->Now();  // after the answers, which take time
   const bool turn_over = now >= seat.turn_ends_;
   if (seat.run_ == nullptr || seat.run_->empty() || (turn_over && contended_)) {
     Turn turn = Choose(seat, now);
@@ -138,9 +135,9 @@ bool BatchLoop::Step(Seat& seat) {
   return true;
 }
 
-void BatchLoop::Settle(Seat& seat, Clock::TimePoint now) {
+void BatchLoop::Settle(Seat& seat) {
   if (seat.run_->empty()) return;
-  LiveRun::Settled settled = seat.run_->Settle(now);
+  LiveRun::Settled settled = seat.run_->Settle(*clock_);
   if (!settled.again.empty()) TryAgain(*seat.run_->origin().queue, std::move(settled.again));
   for (LiveRun::Ended& ended : settled.ended) {
     const std::shared_ptr<PendingRequest>& request = ended.piece.request;

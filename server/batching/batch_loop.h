@@ -66,7 +66,7 @@ class BatchLoop {
   };
 
   Admission Admit(const std::shared_ptr<PendingRequest>& request);
-  void Settle(Seat& seat, Clock::TimePoint now);
+  void Settle(Seat& seat);
   Turn Choose(Seat& seat, Clock::TimePoint now);
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
   // The runtime could not start the turn's run.

@@ -127,15 +127,26 @@ int64_t LiveRun::lead() const {
   return least;
 }
 
-LiveRun::Settled LiveRun::Settle(Clock::TimePoint now) {
+void LiveRun::BookWhole(const Inside& inside, const BatchResult& rows) {
+  const int64_t booked = totals_.evaluations - inside.at_admission.evaluations;
+  const int64_t made = rows.nfe.empty() ? 0 : *std::ranges::max_element(rows.nfe);
+  if (made <= booked) return;
+  spent_.macs += static_cast<double>(made - booked) *
+                 EvaluationCost(inside.piece.segment.rows,
+                                inside.piece.request->work().evaluation_macs, options_);
+}
+
+LiveRun::Settled LiveRun::Settle(const Clock& clock) {
+  using Finished = absl::StatusOr<std::vector<SolvedSegment>>;
+  // TakeFinished may wait for the device: that is time of the run too.
+  Finished finished = evaluated_.ok() ? run_->TakeFinished() : Finished(evaluated_);
+  const Clock::TimePoint now = clock.Now();
   const double seconds = std::chrono::duration<double>(now - evaluation_began_).count();
   spent_.seconds += seconds;
   for (const Inside& inside : pieces_) {
     inside.piece.request->Spend(seconds * static_cast<double>(inside.piece.segment.rows) /
                                 static_cast<double>(rows_));
   }
-  if (!evaluated_.ok()) return Fail(evaluated_, now);
-  absl::StatusOr<std::vector<SolvedSegment>> finished = run_->TakeFinished();
   if (!finished.ok()) return Fail(finished.status(), now);
   Settled settled;
   const auto end = [&](std::vector<Inside>::iterator at, absl::StatusOr<BatchResult> rows) {
@@ -148,6 +159,7 @@ LiveRun::Settled LiveRun::Settle(Clock::TimePoint now) {
   for (SolvedSegment& one : *finished) {
     const auto at = std::ranges::find(pieces_, one.ticket, &Inside::ticket);
     if (at == pieces_.end()) continue;
+    BookWhole(*at, one.rows);
     const absl::Status death = at->piece.request->Death(now);
     if (death.ok()) {
       end(at, std::move(one.rows));

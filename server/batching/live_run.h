@@ -63,7 +63,7 @@ class LiveRun {
   // Call it once after each evaluation. Takes out the pieces that have finished or are not wanted
   // any more. After a failure of the engine no piece stays. One that was alone ends with the error;
   // the others are returned in `again`, to be tried alone, so that one request cannot fail another.
-  Settled Settle(Clock::TimePoint now);
+  Settled Settle(const Clock& clock);
 
   // Books the time of its pieces to their clients. With the batcher's lock held, as lead().
   void Charge(const ClientLedger& clients) const;
@@ -98,6 +98,8 @@ class LiveRun {
   };
   double EvaluationsLeft(const Inside& inside) const;
   BatchReport Report(const Inside& inside) const;
+  // Adds the evaluations that an engine made beyond one a call.
+  void BookWhole(const Inside& inside, const BatchResult& rows);
   Settled Fail(const absl::Status& status, Clock::TimePoint now);
 
   const BatcherOptions& options_;

@@ -15,14 +15,6 @@ void AppendList(const std::vector<T>& part, std::vector<T>& whole) {
 
 }  // namespace
 
-Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
-  Segment part = segment;
-  part.rows = rows;
-  part.first_row += static_cast<uint64_t>(begin);
-  part.data = RowsOf(segment.data, begin, rows);
-  return part;
-}
-
 BatchResult Concatenate(std::vector<BatchResult> parts) {
   BatchResult whole = std::move(parts.front());
   for (size_t i = 1; i < parts.size(); ++i) {

@@ -42,11 +42,16 @@ BatchSpec SpecOf(const GateInput& input) {
 // A refresh must keep what is served: clients ask for learned:n by name.
 absl::Status CheckKeepsTables(const GateInput& input) {
   if (!input.candidate->spec().learned() || input.active == nullptr) return absl::OkStatus();
-  for (const int evaluations : input.active->spec().steps) {
-    if (input.candidate->table(evaluations) != nullptr) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("learned:", evaluations, " is served by the active generation, and this one ",
-                     "has no table for it"));
+  const HypersolverSpec& active = input.active->spec();
+  for (const int evaluations : active.steps) {
+    const FixedPlan plan = {.method = active.method, .steps = evaluations, .hypersolved = true};
+    const absl::Status applies =
+        CheckApplies(*input.candidate, plan, active.direction, input.model->spec().span);
+    if (!applies.ok()) {
+      return Annotate(applies,
+                      absl::StrCat("learned:", evaluations,
+                                   " is served by the active generation, not by this one"));
+    }
   }
   return absl::OkStatus();
 }
@@ -62,8 +67,13 @@ double ExaminationMacs(const GateInput& input) {
     for (const int evaluations : spec.steps) {
       const FixedPlan plan = {.method = spec.method, .steps = evaluations};
       const int64_t own = PlanMacs(*input.model, input.candidate.get(), plan);
-      const size_t solves = 2 + ClassicalRivals(*input.model, own).size();
-      macs += static_cast<double>(own) * static_cast<double>(solves);
+      macs += static_cast<double>(own);
+      if (input.active != nullptr && input.active->table(evaluations) != nullptr) {
+        macs += static_cast<double>(PlanMacs(*input.model, input.active.get(), plan));
+      }
+      for (const FixedPlan& rival : ClassicalRivals(*input.model, own)) {
+        macs += static_cast<double>(PlanMacs(*input.model, nullptr, rival));
+      }
     }
     return rows * macs;
   }

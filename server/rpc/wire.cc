@@ -115,7 +115,9 @@ void ToWire(const CorrectionState& state, v1::CorrectionInfo* info) {
   const HypersolverSpec& spec = state.active->correction->spec();
   info->set_generation(state.active->number);
   info->set_direction(std::string(DirectionName(spec.direction)));
-  for (const double eps : spec.eps) info->add_eps_range(eps);
+  if (!spec.learned()) {
+    for (const double eps : spec.eps) info->add_eps_range(eps);
+  }
   for (const int steps : spec.steps) info->add_steps(steps);
   info->set_macs(state.active->correction->macs());
   for (const auto& [key, value] : spec.provenance) (*info->mutable_provenance())[key] = value;

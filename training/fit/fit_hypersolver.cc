@@ -194,24 +194,6 @@ absl::Status Fit::Run(TensorMap initial) {
        .after = [this](int iteration) { return Check(iteration); }});
 }
 
-std::map<std::string, std::string> Provenance(const Recipe& recipe, const Fit& fit,
-                                              const HypersolverFitOptions& options) {
-  std::map<std::string, std::string> provenance = {
-      {"trainer", "hyperserve-train"},
-      {"recipe_sha256", RecipeDigest(recipe)},
-      {"seed", absl::StrCat(recipe.seed())},
-      {"iterations", absl::StrCat(recipe.hypersolver().optimiser().iterations())},
-      {"best_iteration", absl::StrCat(fit.best_iteration())},
-      {"validation_error_to_base", absl::StrFormat("%.4f", fit.best_score())},
-      {"truth", recipe.hypersolver().truth()},
-      {"device", std::string(options.runtime->device())}};
-  if (options.start_from.has_value()) {
-    provenance["started_from_weights_sha256"] =
-        Sha256Hex(options.start_from->at("weights.safetensors"));
-  }
-  return provenance;
-}
-
 // Measures every candidate K on the held-out rows and chooses the K to claim.
 absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& options,
                              Measurer& held_out, const std::string& weights,
@@ -251,6 +233,22 @@ absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& 
 
 }  // namespace
 
+std::map<std::string, std::string> ProvenanceOf(const Recipe& recipe,
+                                                const HypersolverFitOptions& options) {
+  std::map<std::string, std::string> provenance = {
+      {"trainer", "hyperserve-train"},
+      {"recipe_sha256", RecipeDigest(recipe)},
+      {"seed", absl::StrCat(recipe.seed())},
+      {"iterations", absl::StrCat(recipe.hypersolver().optimiser().iterations())},
+      {"truth", recipe.hypersolver().truth()},
+      {"device", std::string(options.runtime->device())}};
+  if (options.start_from.has_value()) {
+    provenance["started_from_weights_sha256"] =
+        Sha256Hex(options.start_from->at("weights.safetensors"));
+  }
+  return provenance;
+}
+
 absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                                                  const HypersolverFitOptions& options) {
   if (!recipe.has_hypersolver() || !recipe.has_calibrate()) {
@@ -278,7 +276,9 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   const std::string weights = SerializeTensors(fit.best());
   HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
   result.remarks = {absl::StrCat("best of iteration ", fit.best_iteration())};
-  result.spec.provenance = Provenance(recipe, fit, options);
+  result.spec.provenance = ProvenanceOf(recipe, options);
+  result.spec.provenance["best_iteration"] = absl::StrCat(fit.best_iteration());
+  result.spec.provenance["validation_error_to_base"] = absl::StrFormat("%.4f", fit.best_score());
   FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", weights},

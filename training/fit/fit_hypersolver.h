@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,10 @@ struct FittedHypersolver {
   std::vector<PlanCalibration> base_plans;  // the base method at the same K, in the same order
   std::vector<std::string> remarks;         // for people; of learned solvers one for each n
 };
+
+// What every generation of this fit tells of its making.
+std::map<std::string, std::string> ProvenanceOf(const Recipe& recipe,
+                                                const HypersolverFitOptions& options);
 
 // Trains, measures and claims. The correction claims those K of the recipe at which its mean error
 // on held-out rows, measured as it is served, is at most kClaimRatio times that of the base method.

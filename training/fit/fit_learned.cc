@@ -225,26 +225,6 @@ std::string RemarkOf(const Contest& contest) {
       PrintPlan(contest.rival.plan), contest.kept ? "" : "; left out, it does not win");
 }
 
-std::map<std::string, std::string> Provenance(const Recipe& recipe,
-                                              const std::vector<Contest>& contests,
-                                              const HypersolverFitOptions& options) {
-  std::map<std::string, std::string> provenance = {
-      {"trainer", "hyperserve-train"},
-      {"recipe_sha256", RecipeDigest(recipe)},
-      {"seed", absl::StrCat(recipe.seed())},
-      {"iterations", absl::StrCat(recipe.hypersolver().optimiser().iterations())},
-      {"truth", recipe.hypersolver().truth()},
-      {"device", std::string(options.runtime->device())}};
-  for (const Contest& contest : contests) {
-    if (contest.kept) provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);
-  }
-  if (options.start_from.has_value()) {
-    provenance["started_from_weights_sha256"] =
-        Sha256Hex(options.start_from->at("weights.safetensors"));
-  }
-  return provenance;
-}
-
 }  // namespace
 
 absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
@@ -295,7 +275,10 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
     classical.insert(classical.end(), options.classical.begin(), options.classical.end());
   }
   MarkWins(classical, result.calibration.plans);
-  result.spec.provenance = Provenance(recipe, contests, options);
+  result.spec.provenance = ProvenanceOf(recipe, options);
+  for (const Contest& contest : contests) {
+    if (contest.kept) result.spec.provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);
+  }
   FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", SerializeTensors(tensors)},

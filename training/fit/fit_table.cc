@@ -12,11 +12,10 @@
 #include "core/plan/plan.h"
 #include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
+#include "training/fit/truth.h"
 
 namespace hyperserve {
 namespace {
-
-constexpr double kNormMin = 1e-12;  // the smallest norm that an error is divided by
 
 std::string NetPrefix(const TableSpec& table) { return TablePrefix(table.evaluations) + ".net"; }
 
@@ -64,10 +63,8 @@ FittedTable BestStart(const TableSolves& solves, const UniformTruth& truth,
   return best;
 }
 
-EndTruth DrawRows(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
-  std::vector<int64_t> drawn(static_cast<size_t>(rows));
-  for (int64_t& row : drawn) row = stream.Below(truth.start.size(0));
-  const at::Tensor indices = at::tensor(drawn, at::kLong).to(truth.start.device());
+EndTruth Batch(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
+  const at::Tensor indices = IndexTensor(DrawRows(stream, truth.start.size(0), rows), truth.start);
   return {.start = truth.start.index_select(0, indices),
           .end = truth.states.back().index_select(0, indices)};
 }
@@ -117,7 +114,7 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
                 .optimiser = fit.optimiser,
                 .parameters = Fitted(tensors),
                 .loss = [&](int) -> absl::StatusOr<at::Tensor> {
-                  return EndError(solves, tensors, DrawRows(truth, fit.optimiser.batch(), stream));
+                  return EndError(solves, tensors, Batch(truth, fit.optimiser.batch(), stream));
                 },
                 .figures = [&] { return absl::StrFormat("  best error %.5f", best.error); },
                 .after = check}));

@@ -9,7 +9,6 @@ namespace {
 
 // Of the largest eigenvalue of the normal equations. Below it a direction is not determined.
 constexpr double kRankTolerance = 1e-13;
-constexpr double kNormMin = 1e-12;  // the smallest norm that a row is divided by
 
 // The coefficients of one table, in the order of their files.
 struct Columns {

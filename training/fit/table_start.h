@@ -13,6 +13,8 @@
 
 namespace hyperserve {
 
+inline constexpr double kNormMin = 1e-12;  // the smallest |z*| that an error is divided by
+
 // True states of some rows: x_0, and states[i] = z*(s0 + (s1 - s0) (i + 1) / m) for i < m, with
 // m = max(n, 1).
 struct UniformTruth {

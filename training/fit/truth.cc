@@ -16,21 +16,21 @@ double Depth(const std::array<double, 2>& span, int k, int steps) {
   return span[0] + (span[1] - span[0]) * (static_cast<double>(k) / steps);
 }
 
-std::vector<int64_t> DrawRows(RandomStream& stream, int64_t count, int64_t rows) {
-  std::vector<int64_t> drawn(rows);
-  for (int64_t& row : drawn) row = stream.Below(count);
+TensorSpace::State Selected(const TensorSpace::State& state, const at::Tensor& rows) {
+  return {.z = state.z.index_select(0, rows), .tangents = {}, .log_density = {}};
+}
+
+}  // namespace
+
+std::vector<int64_t> DrawRows(RandomStream& stream, int64_t rows, int64_t count) {
+  std::vector<int64_t> drawn(static_cast<size_t>(count));
+  for (int64_t& row : drawn) row = stream.Below(rows);
   return drawn;
 }
 
 at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like) {
   return at::tensor(rows, at::kLong).to(like.device());
 }
-
-TensorSpace::State Selected(const TensorSpace::State& state, const at::Tensor& rows) {
-  return {.z = state.z.index_select(0, rows), .tangents = {}, .log_density = {}};
-}
-
-}  // namespace
 
 std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span) {
   std::set<double> depths;

@@ -18,6 +18,11 @@ namespace hyperserve {
 // The depths k/K of the span for all of these K: ascending, each once, both ends included.
 std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span);
 
+// `count` row numbers below `rows`, drawn with replacement.
+std::vector<int64_t> DrawRows(RandomStream& stream, int64_t rows, int64_t count);
+// Row numbers on the device of `like`.
+at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like);
+
 // Not thread-safe: it computes what a K needs when that K is first asked for.
 class TruthBatch {
  public:

@@ -1,6 +1,7 @@
 #include "core/engine/fused/solve_again.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -17,23 +18,20 @@ namespace {
 constexpr int64_t kBucket = 1024;
 constexpr int64_t kEvaluationsAtOnce = 64;
 
-Segment RowOf(const Segment& segment, int64_t place) {
-  Segment row = segment;
-  row.rows = 1;
-  row.first_row += static_cast<uint64_t>(place);
-  row.data = RowsOf(segment.data, place, 1);
-  return row;
+// Places that follow each other, from `from` on.
+size_t StretchOf(std::span<const int64_t> places, size_t from) {
+  size_t end = from + 1;
+  while (end < places.size() && places[end] == places[end - 1] + 1) ++end;
+  return end - from;
 }
 
-// Row 0 of `from` becomes row `place` of `to`.
-void PutRow(const BatchResult& from, int64_t place, BatchResult& to) {
-  const auto at = static_cast<size_t>(place);
-  to.status[at] = from.status[0];
-  to.nfe[at] = from.nfe[0];
-  to.correction_evaluations[at] = from.correction_evaluations[0];
-  to.macs[at] = from.macs[0];
-  std::copy(from.state.bytes.begin(), from.state.bytes.end(),
-            to.state.bytes.begin() + place * static_cast<int64_t>(from.state.bytes.size()));
+void PutRows(const BatchResult& from, int64_t place, BatchResult& to) {
+  std::ranges::copy(from.status, to.status.begin() + place);
+  std::ranges::copy(from.nfe, to.nfe.begin() + place);
+  std::ranges::copy(from.correction_evaluations, to.correction_evaluations.begin() + place);
+  std::ranges::copy(from.macs, to.macs.begin() + place);
+  const auto row_bytes = static_cast<int64_t>(from.state.bytes.size() / from.status.size());
+  std::ranges::copy(from.state.bytes, to.state.bytes.begin() + place * row_bytes);
 }
 
 }  // namespace
@@ -47,17 +45,19 @@ absl::Status SolveAgain(const BatchSpec& spec, const StreamLease& stream, const 
   const std::unique_ptr<Run> run = MakeReadableRun(exact, stream, kBucket);
   for (size_t begin = 0; begin < places.size(); begin += kBucket) {
     const auto part = places.subspan(begin, std::min<size_t>(kBucket, places.size() - begin));
-    std::vector<Ticket> tickets;
-    for (const int64_t place : part) {
-      HS_ASSIGN_OR_RETURN(tickets.emplace_back(), run->Admit(RowOf(segment, place)));
+    std::map<Ticket, int64_t> first;
+    for (size_t at = 0; at < part.size();) {
+      const size_t rows = StretchOf(part, at);
+      HS_ASSIGN_OR_RETURN(const Ticket ticket,
+                          run->Admit(RowsOf(segment, part[at], static_cast<int64_t>(rows))));
+      first[ticket] = part[at];
+      at += rows;
     }
     for (bool done = false; !done;) {
       HS_ASSIGN_OR_RETURN(done, run->Advance(kEvaluationsAtOnce, cancelled));
     }
     HS_ASSIGN_OR_RETURN(const std::vector<SolvedSegment> solved, run->TakeFinished());
-    for (const SolvedSegment& one : solved) {
-      PutRow(one.rows, part[static_cast<size_t>(one.ticket - tickets.front())], result);
-    }
+    for (const SolvedSegment& one : solved) PutRows(one.rows, first.at(one.ticket), result);
   }
   result.solved_again += static_cast<int64_t>(places.size());
   return absl::OkStatus();

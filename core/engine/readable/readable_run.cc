@@ -55,7 +55,7 @@ Solver MakeSolver(const BatchSpec& spec, const TensorSpace& space, at::Device de
   if (!RunsFromTable(spec.method.method)) return BatchSolver<TensorSpace>(&space, options);
   // The spec may go before the solver does; copies share their models.
   const auto table = [spec, device](int64_t steps) { return TableFor(spec, steps, device); };
-  return TableSolver<TensorSpace>(&space, table, options.s1);
+  return TableSolver<TensorSpace>(&space, table, options.s0, options.s1);
 }
 
 class ReadableRun final : public Run {

@@ -60,7 +60,8 @@ at::Tensor FirstSteps(const at::Tensor& guesses, const at::Tensor& slope_norms,
 
 SlotNextSteps ClampSteps(const at::Tensor& s, const at::Tensor& eps, double s1) {
   const at::Tensor inside = at::add(s, eps, step_control::kLastStepStretch).lt(s1);
-  return {.eps = at::where(inside, eps, s1 - s), .s_next = at::where(inside, s + eps, s1)};
+  const at::Tensor s_next = at::where(inside, s + eps, s1);
+  return {.eps = s_next - s, .s_next = s_next};
 }
 
 at::Tensor SmallestSteps(const at::Tensor& s) {

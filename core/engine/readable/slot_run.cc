@@ -1,6 +1,7 @@
 #include "core/engine/readable/slot_run.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 
 #include <algorithm>
 #include <limits>
@@ -30,6 +31,9 @@ namespace {
 
 // Fewer rows gain nothing from a smaller bucket.
 constexpr int64_t kBucketWorthLeaving = 1024;
+// Steps of a fixed plan that the host starts before it looks how far the device is: it is at most
+// twice as many ahead, which bounds what a cancelled run goes on to do.
+constexpr int kStepsAhead = 16;
 
 class SlotRun final : public Run {
  public:
@@ -150,7 +154,20 @@ class SlotRun final : public Run {
   void Clear() {
     stays_.clear();
     finished_.clear();
+    steps_.Clear();
     Empty();
+  }
+
+  // After a step of a fixed plan, which waits for nothing.
+  void StayNear() {
+    if (++steps_ahead_ < kStepsAhead || !stream_->device().is_cuda()) return;
+    if (mark_.has_value()) {
+      mark_->synchronize();
+    } else {
+      mark_.emplace(stream_->device().type());
+    }
+    mark_->record(*stream_);
+    steps_ahead_ = 0;
   }
 
   void BeginStep() {
@@ -194,6 +211,7 @@ class SlotRun final : public Run {
       if (stays_.size() == 1 && stays_[0].bucket != 0) Compact(statuses);
     } else {
       for (Stay& stay : stays_) stay.step += stay.bucket != 0 ? 1 : 0;
+      StayNear();
       FinishWhere(
           [](const Stay& stay) { return stay.bucket != 0 && stay.step == StepsOf(stay.segment); });
     }
@@ -320,6 +338,9 @@ class SlotRun final : public Run {
   std::vector<Parked> parked_;  // not empty: the run has one segment and a smaller bucket
   std::vector<int64_t> here_;   // then: the place in its segment of each row in a slot
   std::vector<Finished> finished_;
+  // Of StayNear.
+  int steps_ahead_ = 0;  // since the mark
+  std::optional<c10::Event> mark_;
 };
 
 }  // namespace

@@ -1,13 +1,16 @@
 #include "core/engine/readable/slot_space.h"
 
-#include <cmath>
-
 #include "core/engine/readable/row_numbers.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/space.h"
 
 namespace hyperserve {
+namespace {
+
+at::Tensor Times(const at::Tensor& y, double factor) { return factor == 1.0 ? y : y * factor; }
+
+}  // namespace
 
 SlotSpace::SlotSpace(const TensorSpace::Options* options, const SlotClock& clock,
                      const at::Tensor& like)
@@ -23,7 +26,7 @@ at::Tensor SlotSpace::Each(const SlotNumbers& numbers) const {
 SlotNumbers SlotSpace::DepthAt(double theta) const {
   const SlotNumbers &s = clock_.s, &eps = clock_.eps;
   if (s.each.defined()) {
-    return {.each = theta == 0.0 ? s.each : at::add(s.each, eps.each, theta).clamp_max(clock_.s1)};
+    return {.each = theta == 0.0 ? s.each : (s.each + eps.each * theta).clamp_max(clock_.s1)};
   }
   return {.uniform = s.uniform + theta * eps.uniform};
 }
@@ -42,29 +45,20 @@ SlotSpace::State SlotSpace::Field(const PerRow& theta, const State& z) const {
 }
 
 SlotSpace::State SlotSpace::Scaled(const State& y, int power) const {
-  if (eps_.defined()) {
-    at::Tensor scaled = y;
-    for (int i = 0; i < power; ++i) scaled = scaled * eps_;
-    return scaled;
+  at::Tensor scaled = y;
+  for (int i = 0; i < power; ++i) {
+    scaled = eps_.defined() ? scaled * eps_ : Times(scaled, clock_.eps.uniform);
   }
-  const double factor = std::pow(clock_.eps.uniform, power);
-  return factor == 1.0 ? y : y * factor;
+  return scaled;
 }
 
 SlotSpace::State SlotSpace::Combine(const State& z, std::span<const Term<State>> terms) const {
   if (terms.empty()) return z;
-  if (!eps_.defined()) {
-    at::Tensor sum = z;
-    for (const Term<State>& term : terms) {
-      sum = at::add(sum, *term.slope, term.weights->front() * clock_.eps.uniform);
-    }
-    return sum;
-  }
-  at::Tensor sum = *terms[0].slope * terms[0].weights->front();
+  at::Tensor sum = Times(*terms[0].slope, terms[0].weights->front());
   for (const Term<State>& term : terms.subspan(1)) {
     sum = at::add(sum, *term.slope, term.weights->front());
   }
-  return at::addcmul(z, sum, eps_);
+  return eps_.defined() ? at::addcmul(z, sum, eps_) : at::add(z, sum, clock_.eps.uniform);
 }
 
 SlotSpace::State SlotSpace::Correction(const PerRow&, const PerRow& theta, const State& z,

@@ -6,6 +6,9 @@
 // the terms by eps_row, and Correction returns eps_row^p g. So the weights of a method are the same
 // for every row, and the functions of step.h are called with s = {0} and eps = {1}.
 //
+// Whether all rows have the same step size or each its own, the operations and their order are the
+// same: a row's bits do not depend on which it is.
+//
 // A state is a tensor [slots, ...]. All functions throw as LibTorch does.
 #pragma once
 

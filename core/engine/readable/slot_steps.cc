@@ -9,6 +9,7 @@
 #include "core/engine/readable/slot_control.h"
 #include "core/engine/readable/slot_space.h"
 #include "core/ode/controller.h"
+#include "core/ode/rows.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
 #include "core/ode/tableau.h"
@@ -52,6 +53,7 @@ std::vector<at::Tensor*> SlotSteps::PerSlot() {
                                       &nfe_,
                                       &fresh_,
                                       &steps_left_,
+                                      &overflows_,
                                       &first_slope_,
                                       &controllers_.previous_norm,
                                       &controllers_.refused};
@@ -97,6 +99,7 @@ void SlotSteps::Put(const at::Tensor& z0, int64_t first, int64_t bucket,
     put(steps_left_, static_cast<double>(std::min(error->max_steps, kStepsMost)), at::kInt);
     put(controllers_.previous_norm, step_control::kNormMin, at::kDouble);
     put(controllers_.refused, 0, at::kBool);
+    put(overflows_, 0, at::kInt);
     put(nfe_, 0, at::kInt);
     put(fresh_, 1, at::kBool);
     any_fresh_ = true;
@@ -111,8 +114,10 @@ void SlotSteps::BeginFixed(const std::vector<FixedPlace>& places) {
   const auto depth = [&](const FixedPlace& place) {
     return options_.s0 + span * static_cast<double>(place.step) / static_cast<double>(place.steps);
   };
-  const auto eps = [&](const FixedPlace& place) {
-    return FitStep(depth(place), span / static_cast<double>(place.steps), options_.s1);
+  const auto eps = [&](FixedPlace place) {
+    const double s = depth(place);
+    place.step += 1;
+    return StepTo(s, place.step == place.steps ? options_.s1 : depth(place), options_.s1).eps;
   };
   clock_ = {.s1 = options_.s1, .order = options_.tableau.order};
   const bool together = std::ranges::all_of(places, [&](const FixedPlace& place) {
@@ -240,11 +245,19 @@ void SlotSteps::EndControlled() {
   const auto end = [&](const at::Tensor& where, RowStatus status) {
     status_ = status_.masked_fill(running & where, CodeOf(status));
   };
+  overflows_ = at::add(overflows_, running & not_a_number);
   end(steps_left_.le(0), RowStatus::kStepLimit);
+  end(overflows_.gt(Row::kOverflowsMax), RowStatus::kNonFinite);
   end(small, RowStatus::kStepUnderflow);
   end(small & not_a_number, RowStatus::kNonFinite);
   if (failed.defined()) end(failed, RowStatus::kNonFinite);
   end(s_.eq(options_.s1), RowStatus::kConverged);
+}
+
+void SlotSteps::Clear() {
+  for (at::Tensor* tensor : PerSlot()) *tensor = at::Tensor();
+  any_fresh_ = false;
+  Abandon();
 }
 
 SlotRows SlotSteps::At(const SlotRange& range) const {

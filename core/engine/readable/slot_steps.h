@@ -1,5 +1,5 @@
 // The rows in the slots of a bucket and their steps: all that a SlotRun has on the device. It knows
-// no segments. Not thread-safe; throws as LibTorch does; unusable after an exception.
+// no segments. Not thread-safe; throws as LibTorch does.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -45,7 +45,6 @@ class SlotSteps {
       : space_(space), options_(std::move(options)) {}
 
   bool controlled() const { return options_.stepping == Stepping::kErrorControlled; }
-  int64_t slots() const { return z_.defined() ? z_.size(0) : 0; }
 
   // Puts rows that stand at s0 into slots of a bucket. Between two steps. Under error control,
   // Begin evaluates f twice for them.
@@ -59,6 +58,8 @@ class SlotSteps {
   bool Evaluate();
   // Forgets a step that is under way.
   void Abandon();
+  // Forgets all rows. After an exception nothing else may be called.
+  void Clear();
 
   SlotRows At(const SlotRange& range) const;
   // Under error control: waits for the statuses of all slots.
@@ -67,6 +68,7 @@ class SlotSteps {
   void Keep(const std::vector<int64_t>& slots, int64_t bucket);
 
  private:
+  int64_t slots() const { return z_.defined() ? z_.size(0) : 0; }
   using Slopes = std::vector<at::Tensor>;
 
   size_t stages() const {
@@ -92,6 +94,7 @@ class SlotSteps {
   // Error control.
   at::Tensor s_, eps_, rtol_, atol_;  // kDouble
   at::Tensor steps_left_;             // kInt
+  at::Tensor overflows_;              // kInt: steps whose error was not finite
   at::Tensor status_, nfe_;           // as in SlotRows
   at::Tensor fresh_;                  // kBool: waits for its first slope and step size
   at::Tensor first_slope_;

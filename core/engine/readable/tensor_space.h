@@ -78,7 +78,7 @@ class TensorSpace {
   State Gather(const State& z, const std::vector<int64_t>& indices) const;
   State Join(const State& a, const State& b) const;
   std::vector<bool> Finite(const State& z) const;
-  // The log-density, where there is one, counts as one more number of the row.
+  // Of the state alone: the log-density is carried along and changes no step.
   PerRow ErrorNorms(const State& error, const State& z0, const State& z1, const PerRow& rtol,
                     const PerRow& atol) const;
   State Zero(const State& z) const;

@@ -37,10 +37,11 @@ std::vector<FixedPlan> ClassicalRivals(const Model& model, int64_t macs) {
                               Method::kRk3, Method::kRk4, Method::kRk438, Method::kAb2}) {
     const MethodChoice choice = {.method = method};
     const int64_t steps =
-        method == Method::kAb2 ? evaluations - 1 : evaluations / StepEvaluations(choice);
+        method == Method::kAb2
+            ? std::min<int64_t>(evaluations, kTableEvaluationsMax) - 1
+            : std::min(evaluations / StepEvaluations(choice), spec_limits::kSteps);
     if (steps < 1) continue;
-    rivals.push_back(
-        {.method = choice, .steps = static_cast<int>(std::min(steps, spec_limits::kSteps))});
+    rivals.push_back({.method = choice, .steps = static_cast<int>(steps)});
   }
   if (rivals.empty()) rivals.push_back({.method = {.method = Method::kEuler}, .steps = 1});
   return rivals;

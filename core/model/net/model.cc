@@ -30,7 +30,7 @@ bool IsIgnored(std::string_view name) {
   return name.size() >= kCounter.size() && name.substr(name.size() - kCounter.size()) == kCounter;
 }
 
-using Shapes = std::map<std::string, Shape, std::less<>>;
+using Shapes = std::map<std::string, Shape>;
 
 // `coefficients`: tensors beside those of the nets, by name.
 absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& nets,
@@ -59,18 +59,7 @@ absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& n
     }
     tensors[name] = std::move(tensor);
   }
-  for (const auto& [name, shape] : coefficients) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' ", ShapeText(shape), " is missing"));
-    }
-    if (found->second.sizes() != at::IntArrayRef(shape)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor '", name, "': shape wanted ", ShapeText(shape), ", found ",
-          ShapeText(Shape(found->second.sizes().begin(), found->second.sizes().end()))));
-    }
-  }
+  HS_RETURN_IF_ERROR(CheckShapes(coefficients, tensors));
   return tensors;
 }
 
@@ -163,10 +152,15 @@ absl::StatusOr<std::vector<double>> ReadNodes(const HypersolverSpec& spec, const
                                               const NetWeights& weights) {
   if (table.evaluations == 0) return std::vector<double>();
   const std::string name = TablePrefix(table.evaluations) + ".depth";
-  const at::Tensor depth = weights.Tensors(at::kCPU, at::kDouble).at(name);
+  const at::Tensor depth = weights.stored().at(name).to(at::kDouble).contiguous();
   std::vector<double> nodes(depth.data_ptr<double>(), depth.data_ptr<double>() + depth.numel());
-  for (const double node : nodes) {
-    if (node >= spec.span[0] && node <= spec.span[1]) continue;
+  // Files hold float32: an end of the span is rounded there.
+  const double slack = 1e-6 * std::max(std::abs(spec.span[0]), std::abs(spec.span[1]));
+  for (double& node : nodes) {
+    if (node >= spec.span[0] - slack && node <= spec.span[1] + slack) {
+      node = std::clamp(node, spec.span[0], spec.span[1]);
+      continue;
+    }
     return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' holds ", node,
                                                    ", outside the span [", spec.span[0], ", ",
                                                    spec.span[1], "]"));
@@ -239,7 +233,8 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
   contents->spec = *std::move(spec);
   const Shape& state = model.state_shape();
   if (contents->spec.learned()) {
-    HS_RETURN_IF_ERROR(FillTables(weights, state, *contents));
+    HS_RETURN_IF_ERROR(CatchExceptions("reading the tables of a learned solver",
+                                       [&] { return FillTables(weights, state, *contents); }));
   } else {
     HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(contents->spec, state));
     HS_ASSIGN_OR_RETURN(contents->macs, CountMacs(contents->spec.net, input));

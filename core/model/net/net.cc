@@ -43,24 +43,6 @@ Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Dual& dept
   return x;
 }
 
-absl::Status CheckTensors(const LayerList& layers, std::string_view prefix,
-                          const TensorMap& tensors) {
-  for (const auto& [name, wanted] : ExpectedTensors(layers, prefix)) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' ", ShapeText(wanted), " is missing"));
-    }
-    const at::IntArrayRef shape = found->second.sizes();
-    if (shape != at::IntArrayRef(wanted)) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': shape wanted ",
-                                                     ShapeText(wanted), ", found ",
-                                                     ShapeText({shape.begin(), shape.end()})));
-    }
-  }
-  return absl::OkStatus();
-}
-
 at::Tensor& Slot(BoundLayer& layer, const TensorRole role) {
   switch (role) {
     case TensorRole::kWeight:
@@ -75,7 +57,7 @@ at::Tensor& Slot(BoundLayer& layer, const TensorRole role) {
   return layer.running_var;
 }
 
-// Precondition: CheckTensors.
+// Precondition: CheckShapes.
 std::vector<BoundLayer> Bind(const LayerList& layers, const std::string& prefix,
                              const TensorMap& tensors) {
   std::vector<BoundLayer> bound;
@@ -96,13 +78,30 @@ std::vector<BoundLayer> Bind(const LayerList& layers, const std::string& prefix,
 
 }  // namespace
 
+absl::Status CheckShapes(const std::map<std::string, Shape>& expected, const TensorMap& tensors) {
+  for (const auto& [name, wanted] : expected) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", name, "' ", ShapeText(wanted), " is missing"));
+    }
+    const at::IntArrayRef shape = found->second.sizes();
+    if (shape != at::IntArrayRef(wanted)) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': shape wanted ",
+                                                     ShapeText(wanted), ", found ",
+                                                     ShapeText({shape.begin(), shape.end()})));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Net::Net(std::vector<BoundLayer> layers, const bool uses_depth)
     : layers_(std::make_shared<const std::vector<BoundLayer>>(std::move(layers))),
       uses_depth_(uses_depth) {}
 
 absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
                               const TensorMap& tensors) {
-  HS_RETURN_IF_ERROR(CheckTensors(layers, prefix, tensors));
+  HS_RETURN_IF_ERROR(CheckShapes(ExpectedTensors(layers, prefix), tensors));
   return Net(Bind(layers, std::string(prefix), tensors), UsesDepth(layers));
 }
 

@@ -29,6 +29,9 @@ namespace hyperserve {
 
 using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
+// kInvalidArgument names an expected tensor that is missing, or the wanted and the found shape.
+absl::Status CheckShapes(const std::map<std::string, Shape>& expected, const TensorMap& tensors);
+
 // A list of layers with tensors of one device and dtype. Immutable and thread-safe. Copies are
 // cheap: they share layers and tensors.
 class Net {
@@ -65,6 +68,8 @@ class NetWeights {
 
   // The net of a prefix. Throws as LibTorch does, and for a prefix that Make was not given.
   Net Get(std::string_view prefix, at::Device device, at::ScalarType dtype) const;
+  // Every tensor by name, as Make was given it.
+  const TensorMap& stored() const { return stored_; }
   // Every tensor by name, shared with the nets of Get. Throws as LibTorch does.
   TensorMap Tensors(at::Device device, at::ScalarType dtype) const;
 

@@ -95,7 +95,8 @@ absl::Status CheckDigest(const std::string& digest) {
                  " characters");
 }
 
-absl::Status CheckNetShapes(const HypersolverSpec& spec, const Shape& state_shape) {
+// `spec`: a correction or a table.
+absl::Status CheckNetShapes(const auto& spec, const Shape& state_shape) {
   HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(spec, state_shape));
   HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.net, input, "net"));
   if (output == state_shape) return absl::OkStatus();
@@ -113,11 +114,7 @@ absl::Status ReadReadout(const v1::SolverTable& proto, const Shape& state_shape,
   }
   HS_ASSIGN_OR_RETURN(table.inputs, ReadInputNames(proto.inputs(), kReadoutInputs));
   if (UsesDepth(table.net)) return Invalid("net: reads a depth, which a readout does not have");
-  HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(table, state_shape));
-  HS_ASSIGN_OR_RETURN(const Shape output, ListShape(table.net, input, "net"));
-  if (output == state_shape) return absl::OkStatus();
-  return Invalid("net: maps its inputs ", ShapeText(input), " to ", ShapeText(output),
-                 "; it must give the state's shape ", ShapeText(state_shape));
+  return CheckNetShapes(table, state_shape);
 }
 
 absl::Status ReadTables(const v1::HypersolverSpec& proto, const Shape& state_shape,
@@ -134,8 +131,7 @@ absl::Status ReadTables(const v1::HypersolverSpec& proto, const Shape& state_sha
   for (const v1::SolverTable& entry : proto.tables()) {
     const std::string at = absl::StrCat("tables[", spec.tables.size(), "]");
     TableSpec table{.evaluations = entry.evaluations()};
-    HS_RETURN_IF_ERROR(
-        CheckRange(at + ".evaluations", table.evaluations, 0, spec_limits::kEvaluations));
+    HS_RETURN_IF_ERROR(CheckRange(at + ".evaluations", table.evaluations, 0, kTableEvaluationsMax));
     if (!spec.steps.empty() && table.evaluations <= spec.steps.back()) {
       return Invalid(at, ".evaluations: ", table.evaluations, " must be above those before it");
     }

@@ -15,7 +15,6 @@ inline constexpr int64_t kListLength = 64;     // number of claimed K, of proven
 inline constexpr size_t kGateClaims = 16;      // number of claimed K that the gate measures
 inline constexpr int64_t kProbeRowsMin = 16;   // with fewer rows an error means little
 inline constexpr int64_t kProbeRowsMax = 256;  // more rows cost time and tell no more
-inline constexpr int kEvaluations = 64;        // of one table of a learned solver
 inline constexpr int64_t kTextBytes = 4096;    // one label, one provenance entry
 
 }  // namespace hyperserve::spec_limits

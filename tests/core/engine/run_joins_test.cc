@@ -135,6 +135,20 @@ TEST_P(RunJoinsTest, FixedStepsThatSaveStates) {
   ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(2000));
 }
 
+// Neither saved states nor densities: on CUDA these stand in slots, at different steps of different
+// numbers of steps.
+TEST_P(RunJoinsTest, FixedSteps) {
+  const PlannedSolve classical{
+      .model = flow_, .plan = Fixed(Method::kRk4, 1), .entry = Entry::kState};
+  ExpectAsAlone(MakeFamily(classical, {2}, steps_), compositions(1000));
+  const PlannedSolve corrected{.model = flow_,
+                               .correction = correction_,
+                               .plan = Hypersolved(Method::kHeun, 1),
+                               .entry = Entry::kState,
+                               .direction = Direction::kNoiseToData};
+  ExpectAsAlone(MakeFamily(corrected, {2}, steps_), compositions(1000));
+}
+
 TEST_P(RunJoinsTest, CorrectedStepsWithTheDensityOfTheirMap) {
   const PlannedSolve solve{.model = flow_,
                            .correction = correction_,

@@ -141,17 +141,14 @@ TEST(SolverRows, AStepIsAsLongAsTheDepthMoves) {
     dz[0] = z[1];
     dz[1] = -z[0];
   };
-  Problem controlled{.tableau = kTsit5Tableau,
-                     .control = ErrorControl{.rtol = 1e-12, .atol = 1e-12, .max_steps = 10000}};
-  Problem fixed{.tableau = kRk4Tableau, .control = FixedSteps{.steps = 1000}};
-  for (Problem problem : {controlled, fixed}) {
-    problem.s0 = 1e9;
-    problem.s1 = 1e9 + 1;
-    const auto result = Solve(rotation, problem, RowMatrix::Of({{1.0, 0.0}}));
-    EXPECT_EQ(result.status[0], RowStatus::kConverged);
-    EXPECT_NEAR(result.state.row(0)[0], std::cos(1.0), 1e-11);
-    EXPECT_NEAR(result.state.row(0)[1], -std::sin(1.0), 1e-11);
-  }
+  Problem problem{.tableau = kTsit5Tableau,
+                  .control = ErrorControl{.rtol = 1e-12, .atol = 1e-12, .max_steps = 10000}};
+  problem.s0 = 1e9;
+  problem.s1 = 1e9 + 1;
+  const auto result = Solve(rotation, problem, RowMatrix::Of({{1.0, 0.0}}));
+  EXPECT_EQ(result.status[0], RowStatus::kConverged);
+  EXPECT_NEAR(result.state.row(0)[0], std::cos(1.0), 1e-11);
+  EXPECT_NEAR(result.state.row(0)[1], -std::sin(1.0), 1e-11);
 }
 
 TEST(SolverRows, NoiseUnderflows) {

@@ -97,15 +97,19 @@ TEST(SolverSave, SavingChangesNeitherTheSolveNorItsStepsAndCountsItsSlopes) {
   }
 }
 
-// Between two finite ends: the slopes are near the largest double, and their polynomial is beyond.
+// Between two finite ends (1.75e308 and 0): the slopes are near the largest double, and the cubic
+// at 0.1 is 1.86e308.
 TEST(SolverSave, ASavedStateThatIsNotFiniteMakesItsRowSaySo) {
   const RowField steep = [](int64_t row, double s, std::span<const double>, std::span<double> dz) {
-    dz[0] = row == 0 ? (s < 0.5 ? 1.0 : -1.0) * 1.7e308 : 1.0;
+    dz[0] = row == 0 ? (s < 0.5 ? 1.0 : -1.0) * 1.75e308 : 1.0;
   };
-  const Problem problem{
-      .tableau = kRk4Tableau, .control = FixedSteps{.steps = 1}, .save_at = {0.1, 0.9}};
+  const Problem problem{.tableau = TableauFor({.method = Method::kMidpoint}),
+                        .control = FixedSteps{.steps = 1},
+                        .save_at = {0.1, 0.9}};
   const auto result =
-      testing::Solve(RowMatrixSpace(steep), problem, RowMatrix::Of({{1.7e308}, {0.0}}));
+      testing::Solve(RowMatrixSpace(steep), problem, RowMatrix::Of({{1.75e308}, {0.0}}));
+  EXPECT_EQ(result.state.row(0)[0], 1.75e308);
+  EXPECT_EQ(result.depth[0], 0.0);
   EXPECT_FALSE(result.reached[0][0]);
   EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
   EXPECT_EQ(result.status[1], RowStatus::kConverged);

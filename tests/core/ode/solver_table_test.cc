@@ -190,7 +190,7 @@ class TableSolverTest : public ::testing::Test {
                                   .steps = static_cast<int>(std::max<int64_t>(steps, 1))};
           return steps == 0 ? SolverTable<double>() : ClassicalTable(plan, 0.0, 1.0);
         },
-        1.0);
+        0.0, 1.0);
   }
   static int64_t Admit(Solver& solver, int64_t steps, int64_t row) {
     const Cohort cohort{.rows = 1, .control = FixedSteps{.steps = steps}};
@@ -265,6 +265,8 @@ TEST_F(TableSolverTest, ARowThatBreaksDownKeepsItsStart) {
   const auto result = solver.TakeFinished().at(0);
   EXPECT_EQ(result.status[0], RowStatus::kNonFinite);
   EXPECT_EQ(result.state.values, StartOf(8).values);
+  EXPECT_EQ(result.depth[0], 0.0);
+  EXPECT_EQ(result.counts[0].accepted, 0);
 }
 
 TEST_F(TableSolverTest, WithoutEvaluationsOnlyTheReadoutRuns) {

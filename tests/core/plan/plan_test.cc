@@ -75,10 +75,10 @@ std::vector<Plan> Grid() {
         }
       }
     }
-    for (const int count : {1, 4, std::numeric_limits<int>::max()}) {
+    for (const int count : {1, 4, kTableEvaluationsMax - 1}) {
       const MethodChoice ab2 = {.method = Method::kAb2}, learned = {.method = Method::kLearned};
       plans.push_back({.choice = FixedPlan{.method = ab2, .steps = count}, .tier = tier});
-      for (const int evaluations : {count, count - 1}) {
+      for (const int evaluations : {count - 1, count + 1}) {
         plans.push_back(
             {.choice = FixedPlan{.method = learned, .steps = evaluations, .hypersolved = true},
              .tier = tier});
@@ -179,6 +179,8 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("hyper_ab2:4"), HasSubstr("no correction"));
   EXPECT_THAT(ErrorOf("ab2:1e-3"), HasSubstr("ab2:4"));
   EXPECT_THAT(ErrorOf("ab2:0"), HasSubstr("at least 1"));
+  EXPECT_THAT(ErrorOf("ab2:64"), HasSubstr("at most 63"));
+  EXPECT_THAT(ErrorOf("learned:65"), HasSubstr("[0, 64]"));
   EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
 }
 

@@ -98,7 +98,7 @@ TEST_F(FitLearnedTest, TheSameRecipeGivesTheSameWeights) {
   EXPECT_EQ(weights(), weights());
 }
 
-TEST_F(FitLearnedTest, ARefreshIsNeverWorseOnTheRowsThatItIsChosenBy) {
+TEST_F(FitLearnedTest, ARefreshMayStartFromTheGenerationAndSaysSo) {
   Recipe recipe = recipe_;
   HypersolverFitOptions options = Options();
   options.start_from = FitLearned(recipe, options).value().files;
