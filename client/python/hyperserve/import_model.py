@@ -12,7 +12,7 @@ import os
 import pathlib
 import sys
 
-from hyperserve.folder import ModelFolderError, write_model
+from hyperserve.folder import ModelFolderError, staged_model
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import LAYOUTS, Choices
 from hyperserve.tensor_files import TensorFileError, read_tensors
@@ -31,7 +31,8 @@ def import_model(
         imported = LAYOUTS[layout](read_tensors(file), choices)
     except LayoutError as error:
         raise LayoutError(f"{os.fspath(file)}: not of layout {layout}: {error}") from None
-    return write_model(folder, imported.spec, imported.tensors, program)
+    with staged_model(folder, imported.spec, imported.tensors, program):
+        return pathlib.Path(folder)
 
 
 def main(words: list[str] | None = None) -> int:
