@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,9 @@ from hyperserve.arrays import as_numpy
 from hyperserve.folder import ModelFolderError, find_program
 from hyperserve.layers import LayerList
 from hyperserve.tensor_files import write_safetensors
+
+
+GENERATION_GAP_MAX = 1_000_000  # as in core/model/repository/repository.h
 
 
 def export_correction(
@@ -63,6 +67,7 @@ def export_correction(
     methods = folder / "hypersolvers" / method
     written = methods / f".tmp-{uuid.uuid4()}"
     written.mkdir(parents=True)
+    lock = _locked(written)  # held until the folder has its number: unlocked ones are removed
     try:
         (written / "hypersolver.json").write_text(json.dumps(spec, indent=1) + "\n", "utf-8")
         write_safetensors(written / "weights.safetensors", layers.tensors)
@@ -72,6 +77,8 @@ def export_correction(
     except BaseException:
         shutil.rmtree(written)
         raise
+    finally:
+        os.close(lock)
     done = subprocess.run([checker, f"--check={folder}"], capture_output=True, text=True)
     if done.returncode != 0:
         shutil.rmtree(generation)
@@ -93,18 +100,41 @@ def _write_manifest(folder: pathlib.Path) -> None:
     (folder / "MANIFEST.json").write_text(json.dumps({"format": 1, "files": files}, indent=1) + "\n", "utf-8")
 
 
+def _locked(folder: pathlib.Path) -> int:
+    """A descriptor that holds the folder's lock, as core/io/file_lock.h does; without one where locks are unknown."""
+    import fcntl  # the daemon's systems have it; others only import this package
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
 def _take_number(methods: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
     """Renames the folder to 1 + the highest number ever used, or to the next where another publisher was faster."""
-    used = [int(path.name) for path in methods.iterdir() if path.name.isdigit()]
+    lock = _locked(methods)
+    try:
+        number = _highest_used(methods) + 1
+        while True:
+            try:
+                return written.rename(methods / str(number))
+            except OSError:
+                if not (methods / str(number)).exists():
+                    raise
+                number += 1
+    finally:
+        os.close(lock)
+
+
+def _highest_used(methods: pathlib.Path) -> int:
+    known = [0]
     if (methods / "ACTIVE").exists():
-        used.append(int((methods / "ACTIVE").read_text("utf-8")))
+        known.append(int((methods / "ACTIVE").read_text("utf-8")))
     if (methods / "VERDICTS.json").exists():
-        used += [one["generation"] for one in json.loads((methods / "VERDICTS.json").read_text("utf-8")).get("verdicts", [])]
-    number = max(used, default=0) + 1
-    while True:
-        try:
-            return written.rename(methods / str(number))
-        except OSError:
-            if not (methods / str(number)).exists():
-                raise
-            number += 1
+        known += [one["generation"] for one in json.loads((methods / "VERDICTS.json").read_text("utf-8")).get("verdicts", [])]
+    highest = max(known)
+    for number in sorted(int(path.name) for path in methods.iterdir() if path.name.isdigit()):
+        if number - highest > GENERATION_GAP_MAX:  # named by mistake; it must not end the numbering
+            break
+        highest = max(highest, number)
+    return highest
