@@ -228,6 +228,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
                [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
                  return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
                },
+           .busy = [this] { return batcher->depth().macs > 0; },
            .ending = ending},
           [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();

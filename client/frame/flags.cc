@@ -27,6 +27,8 @@ ABSL_FLAG(int64_t, generation, 0,
 ABSL_FLAG(
     int64_t, parent_generation, -1,
     "refuse to publish unless this generation is active; 0: unless none is; -1: no condition");
+ABSL_FLAG(bool, allow_narrower, false,
+          "publish also what serves fewer steps or a narrower range of eps than the active one");
 ABSL_FLAG(int64_t, max_steps, 0, "step limit of an adaptive row; 0: the server's");
 ABSL_FLAG(std::string, request_id, "", "name of the request in the daemon's log; empty: made here");
 ABSL_FLAG(std::string, tensor, "",

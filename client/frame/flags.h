@@ -21,6 +21,7 @@ ABSL_DECLARE_FLAG(std::string, plans);
 ABSL_DECLARE_FLAG(std::string, reference);
 ABSL_DECLARE_FLAG(int64_t, generation);
 ABSL_DECLARE_FLAG(int64_t, parent_generation);
+ABSL_DECLARE_FLAG(bool, allow_narrower);
 ABSL_DECLARE_FLAG(int64_t, max_steps);
 ABSL_DECLARE_FLAG(std::string, request_id);
 ABSL_DECLARE_FLAG(std::string, tensor);

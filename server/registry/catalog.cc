@@ -84,6 +84,7 @@ absl::Status Catalog::LoadModel(const std::string& folder) {
     served_[event.model] = std::move(served);
   }
   Report(event);
+  if (!options_.read_only) RemoveAbandoned(folder);
   LookAtFolder(event.model, loaded, kStart);
   return absl::OkStatus();
 }
@@ -95,16 +96,11 @@ void Catalog::LookAtFolder(const std::string& name, LoadedModel& loaded, const c
     if (shelf == nullptr) {
       shelf = &AddShelf(loaded, method);
       ShowStates(name, loaded);
-      const CorrectionState state = shelf->state();
-      if (state.active != nullptr || (!state.problem.empty() && services_.go_on().ok())) {
-        Report({.kind = state.active ? Event::Kind::kPublished : Event::Kind::kRefused,
-                .model = name,
-                .method = PrintMethod(method),
-                .generation = state.active ? state.active->number : 0,
-                .source = source,
-                .detail = state.active ? "served" : state.problem});
-      }
+      ReportStart(name, shelf->state(), source);
+    } else {
+      FollowOthers(name, loaded, *shelf);
     }
+    if (!options_.read_only) RemoveAbandoned(HypersolverFolder(loaded.folder, method));
     while (services_.go_on().ok()) {
       const std::optional<int64_t> number = shelf->NextToTry();
       if (!number.has_value()) break;
@@ -115,6 +111,41 @@ void Catalog::LookAtFolder(const std::string& name, LoadedModel& loaded, const c
       }
     }
   }
+}
+
+void Catalog::ReportStart(const std::string& name, const CorrectionState& state,
+                          const char* source) const {
+  Event event = {.model = name, .method = PrintMethod(state.method), .source = source};
+  if (!state.problem.empty() && services_.go_on().ok()) {
+    event.kind = Event::Kind::kRefused;
+    event.detail = state.problem;
+    Report(event);
+  }
+  if (state.active == nullptr) return;
+  event.kind = Event::Kind::kPublished;
+  event.generation = state.active->number;
+  event.detail = "served";
+  Report(event);
+}
+
+void Catalog::FollowOthers(const std::string& name, LoadedModel& loaded, Shelf& shelf) {
+  const std::optional<absl::StatusOr<PublishOutcome>> followed = shelf.Follow();
+  if (!followed.has_value()) return;
+  ShowStates(name, loaded);
+  Event event = {.kind = Event::Kind::kRefused,
+                 .model = name,
+                 .method = PrintMethod(shelf.state().method),
+                 .source = kFolder};
+  if (followed->ok()) {
+    const PublishOutcome& outcome = **followed;
+    const bool back = outcome.generation < outcome.previous_generation;
+    event.kind = back ? Event::Kind::kRolledBack : Event::Kind::kPublished;
+    event.generation = outcome.generation;
+    event.detail = absl::StrCat("ACTIVE names it, from generation ", outcome.previous_generation);
+  } else {
+    event.detail = std::string(followed->status().message());
+  }
+  Report(event);
 }
 
 Shelf* Catalog::FindShelf(LoadedModel& loaded, const MethodChoice& method) {
@@ -136,16 +167,14 @@ absl::StatusOr<Catalog::LoadedModel*> Catalog::FindModel(const std::string& name
   return &loaded_.at(name);
 }
 
-absl::StatusOr<PublishOutcome> Catalog::Publish(const std::string& model, const std::string& method,
-                                                const GenerationFiles& files,
-                                                std::optional<int64_t> parent_generation) {
+absl::StatusOr<PublishOutcome> Catalog::Publish(const PublishAsk& ask) {
   if (options_.read_only) return absl::FailedPreconditionError("the repository is read-only");
-  HS_ASSIGN_OR_RETURN(LoadedModel * loaded, FindModel(model));
-  HS_ASSIGN_OR_RETURN(const MethodChoice choice, ParseMethod(method));
-  HS_RETURN_IF_ERROR(CheckGenerationFiles(files));
-  if (parent_generation.value_or(0) < 0) {
+  HS_ASSIGN_OR_RETURN(LoadedModel * loaded, FindModel(ask.model));
+  HS_ASSIGN_OR_RETURN(const MethodChoice choice, ParseMethod(ask.method));
+  HS_RETURN_IF_ERROR(CheckGenerationFiles(ask.files));
+  if (ask.parent_generation.value_or(0) < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parent_generation ", *parent_generation, " is below 0"));
+        absl::StrCat("parent_generation ", *ask.parent_generation, " is below 0"));
   }
   std::error_code unreadable;
   if (!std::filesystem::exists(loaded->folder + "/model.json", unreadable)) {
@@ -153,12 +182,21 @@ absl::StatusOr<PublishOutcome> Catalog::Publish(const std::string& model, const 
   }
   Shelf* shelf = FindShelf(*loaded, choice);
   const bool added = shelf == nullptr;
-  if (added) shelf = &AddShelf(*loaded, choice);
+  if (added) {
+    shelf = &AddShelf(*loaded, choice);
+  } else {
+    FollowOthers(ask.model, *loaded, *shelf);
+  }
   int64_t number = 0;
-  const absl::StatusOr<PublishOutcome> outcome = shelf->Publish(files, parent_generation, &number);
-  if (added && number == 0) loaded->shelves.pop_back();
-  ShowStates(model, *loaded);
-  if (!services_.gave_way()) ReportTried(model, choice, number, kRpc, outcome);
+  const absl::StatusOr<PublishOutcome> outcome = shelf->Publish(ask, &number);
+  // Every alpha is a method: its refused candidates must not fill the disk and the list.
+  const bool endless = choice.method == Method::kAlpha;
+  if (added && !outcome.ok() && (number == 0 || endless)) {
+    if (endless) shelf->RemoveIfEmpty();
+    loaded->shelves.pop_back();
+  }
+  ShowStates(ask.model, *loaded);
+  if (!services_.gave_way()) ReportTried(ask.model, choice, number, kRpc, outcome);
   return outcome;
 }
 
@@ -179,6 +217,7 @@ absl::StatusOr<PublishOutcome> Catalog::Rollback(const std::string& model,
     return absl::NotFoundError(absl::StrCat(model, " has no hypersolver for ", method,
                                             "; those it has: ", known.empty() ? "none" : known));
   }
+  FollowOthers(model, *loaded, *shelf);
   const absl::StatusOr<PublishOutcome> outcome = shelf->Rollback(generation);
   if (outcome.ok()) {
     ShowStates(model, *loaded);

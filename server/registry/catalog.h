@@ -41,9 +41,7 @@ class Catalog {
   // Publish and Rollback do and fail as those of Registry; they block until they are done.
   absl::Status LoadAll();
   void LookAtFolders();
-  absl::StatusOr<PublishOutcome> Publish(const std::string& model, const std::string& method,
-                                         const GenerationFiles& files,
-                                         std::optional<int64_t> parent_generation);
+  absl::StatusOr<PublishOutcome> Publish(const PublishAsk& ask);
   absl::StatusOr<PublishOutcome> Rollback(const std::string& model, const std::string& method,
                                           int64_t generation);
   // Destroys the models and corrections that were swapped out and are no longer pinned. True: some
@@ -81,6 +79,9 @@ class Catalog {
   absl::Status LoadModel(const std::string& folder);
   // Starts the shelves of new method folders and tries new generations.
   void LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source);
+  // Serves what another daemon on this folder has chosen meanwhile.
+  void FollowOthers(const std::string& name, LoadedModel& loaded, Shelf& shelf);
+  void ReportStart(const std::string& name, const CorrectionState& state, const char* source) const;
   absl::StatusOr<LoadedModel*> FindModel(const std::string& name);
   Shelf* FindShelf(LoadedModel& loaded, const MethodChoice& method);
   Shelf& AddShelf(LoadedModel& loaded, const MethodChoice& method);

@@ -50,14 +50,12 @@ class Registry {
   // or before Publish returns where the queue is full (kResourceExhausted).
   //
   // kFailedPrecondition: the candidate is refused, for the reason given, or the repository is
-  // read-only. kAborted: parent_generation is not the active one (0: none is active; nullopt: do
-  // not compare). kNotFound: no such model. kInvalidArgument: the method, a file's name or a size
-  // is wrong. kDeadlineExceeded, kCancelled: the patience of the caller ended. kUnavailable: the
-  // daemon ends. After the last three nothing is changed, now or later. The registry checks them
-  // when it takes the candidate, between the steps of the examination, and last right before the
-  // swap.
-  void Publish(std::string model, std::string method, GenerationFiles files,
-               std::optional<int64_t> parent_generation, Patience patience,
+  // read-only. kAborted: parent_generation is not the active one. kNotFound: no such model.
+  // kInvalidArgument: the method, a file's name or a size is wrong. kDeadlineExceeded, kCancelled:
+  // the patience of the caller ended. kUnavailable: the daemon ends. After the last three nothing
+  // is changed, now or later. The registry checks them when it takes the candidate, between the
+  // steps of the examination, and last right before the swap.
+  void Publish(PublishAsk ask, Patience patience,
                std::function<void(absl::StatusOr<PublishOutcome>)> done);
   // Serves an earlier generation again. Generation 0 means the one that the last swap replaced;
   // after a restart, the highest below the active one that passed. kFailedPrecondition: there is

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "server/registry/gate_decision.h"
 
 namespace hyperserve {
@@ -20,6 +22,16 @@ struct WarmUpSubject {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
   const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
+};
+
+// A candidate by call.
+struct PublishAsk {
+  std::string model;
+  std::string method;  // as in plans
+  GenerationFiles files;
+  // The generation that it was made to follow; 0: none; nullopt: not compared.
+  std::optional<int64_t> parent_generation = {};
+  bool may_narrow = false;  // as in GateInput
 };
 
 struct RegistryOptions {
@@ -36,6 +48,9 @@ struct RegistryOptions {
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;
   // How the gate measures. Empty: an EngineGate on `runtime`; tests set their own.
   GateMeasure measure;
+  // Are requests being served? Thread-safe. While they are, an examination pauses longer than it
+  // works. Empty: never.
+  std::function<bool()> busy;
   // Is the daemon to end? Thread-safe; once true, always true. Then loading and examining stop at
   // their next step with kUnavailable. Empty: never.
   std::function<bool()> ending;

@@ -9,6 +9,7 @@
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "server/rpc/call.h"
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
@@ -37,6 +38,7 @@ void FillGate(const GateMeasurement& measured, v1::GateResult* result) {
   result->set_active_error(
       measured.active_error.value_or(std::numeric_limits<double>::quiet_NaN()));
   result->set_base_error(measured.base_error);
+  result->set_claimed(measured.claimed);
 }
 
 void FillOutcome(const PublishOutcome& outcome, v1::PublishHypersolverReply* reply) {
@@ -51,10 +53,12 @@ absl::Status StartPublish(UnaryCall* unary, const v1::PublishHypersolverRequest&
   HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
   HS_RETURN_IF_ERROR(unary->call().Pin(request.model()).status());
   HS_ASSIGN_OR_RETURN(GenerationFiles files, FilesFromWire(request));
-  std::optional<int64_t> parent;
-  if (request.has_parent_generation()) parent = request.parent_generation();
-  registry->Publish(request.model(), request.method(), std::move(files), parent,
-                    unary->call().patience(),
+  PublishAsk ask = {.model = request.model(),
+                    .method = request.method(),
+                    .files = std::move(files),
+                    .may_narrow = request.allow_narrower()};
+  if (request.has_parent_generation()) ask.parent_generation = request.parent_generation();
+  registry->Publish(std::move(ask), unary->call().patience(),
                     [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
                       if (outcome.ok()) FillOutcome(*outcome, reply);
                       unary->Answer(outcome.status());

@@ -50,13 +50,14 @@ def publish(
     model: str,
     method: str | None = None,
     parent_generation: int | None = None,
+    allow_narrower: bool = False,
     address: str = ADDRESS,
     timeout: float = TIMEOUT,
 ) -> Published:
     """Sends the files of a generation through the gate; when it returns, the correction is served.
 
     `method` is read from hypersolver.json if it is not given. With `parent_generation` (0: none), AbortedError where
-    another generation is active. FailedPreconditionError says why the gate refused the correction.
+    another generation is active. `allow_narrower` lets it serve fewer K or a narrower range of eps than the active one. FailedPreconditionError says why the gate refused the correction.
     """
     files = sorted(path for path in pathlib.Path(folder).iterdir() if path.is_file())
     request = v1.PublishHypersolverRequest(
@@ -64,6 +65,7 @@ def publish(
         method=method or _method_of(pathlib.Path(folder)),
         files=[v1.NamedFile(name=path.name, content=path.read_bytes()) for path in files],
         parent_generation=parent_generation,
+        allow_narrower=allow_narrower,
     )
     reply = _call(wire.PUBLISH, request, address, timeout)
     gate = tuple(
