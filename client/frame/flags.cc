@@ -50,6 +50,8 @@ ABSL_FLAG(bool, state, false, "the input is z(s0) itself, not the model's input"
 ABSL_FLAG(std::string, span, "", "own span 'begin,end'; empty: the model's");
 ABSL_FLAG(std::string, save_at, "", "depths 's,s,...' whose states are wanted as well");
 ABSL_FLAG(bool, partial_states, false, "rows that failed hold how far they came, instead of NaN");
+ABSL_FLAG(std::string, direction, "",
+          "of a flow: noise_to_data or data_to_noise; empty: that of its field");
 ABSL_FLAG(bool, watch, false, "print each change until --timeout");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "how long to send requests");
 ABSL_FLAG(int64_t, count, 0, "end after this many requests; 0: only --duration ends");

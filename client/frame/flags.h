@@ -41,6 +41,7 @@ ABSL_DECLARE_FLAG(bool, state);
 ABSL_DECLARE_FLAG(std::string, span);
 ABSL_DECLARE_FLAG(std::string, save_at);
 ABSL_DECLARE_FLAG(bool, partial_states);
+ABSL_DECLARE_FLAG(std::string, direction);
 ABSL_DECLARE_FLAG(bool, watch);
 ABSL_DECLARE_FLAG(absl::Duration, duration);
 ABSL_DECLARE_FLAG(int64_t, count);

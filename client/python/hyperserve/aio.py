@@ -219,9 +219,10 @@ class AsyncClient:
         span: tuple[float, float] | None = None,
         save_at: Sequence[float] = (),
         partial_states: bool = False,
+        direction: str = "",
         **options: Unpack[Options],
     ) -> results.SolveResult:
-        request = requests.solve(model, inputs, state, span, save_at, partial_states, options)
+        request = requests.solve(model, inputs, state, span, save_at, partial_states, direction, options)
         return results.solve_result(await self._solving(wire.SOLVE, request, request.options, options))
 
     async def models(self, *, timeout: float | None = None) -> list[catalog.Model]:

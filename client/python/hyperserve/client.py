@@ -135,10 +135,13 @@ class Client:
         span: tuple[float, float] | None = None,
         save_at: Sequence[float] = (),
         partial_states: bool = False,
+        direction: str = "",
         **options: Unpack[Options],
     ) -> results.SolveResult:
-        """The initial value problem: from inputs x or from states z, over the model's span or another."""
-        request = requests.solve(model, inputs, state, span, save_at, partial_states, options)
+        """The initial value problem: from inputs x or from states z, over the model's span or another.
+
+        `direction` of a flow: "noise_to_data" or "data_to_noise"; empty: that of its field."""
+        request = requests.solve(model, inputs, state, span, save_at, partial_states, direction, options)
         return results.solve_result(self._solving(wire.SOLVE, request, request.options, options))
 
     def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
