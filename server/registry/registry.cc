@@ -37,7 +37,7 @@ constexpr double kIdleSeconds = 3600;
 constexpr int kNiceness = 10;
 
 // While requests are served, an examination pauses this many times as long as it works.
-constexpr int kPausePerWork = 9;
+constexpr int kPausePerWork = 4;
 constexpr std::chrono::microseconds kBusyPoll(200);
 
 // The higher goes first.
@@ -182,6 +182,8 @@ void Registry::Impl::GiveWayToServing() {
     std::this_thread::sleep_for(kBusyPoll);
   }
   resumed_ = Clock::Real().Now();
+  // The pause is no fault of the candidate.
+  if (measured_by_ != TimePoint::max()) measured_by_ += resumed_ - now;
 }
 
 // The next job; nullopt: none came before `wake`, or the registry ends.
@@ -295,6 +297,32 @@ void Registry::Rollback(std::string model, std::string method, int64_t generatio
                generation] { return catalog->Rollback(model, method, generation); },
        .patience = std::move(patience),
        .done = std::move(done)});
+}
+
+void Registry::LoadModel(std::string model, Patience patience,
+                         std::function<void(absl::Status)> done) {
+  impl_->Enqueue({.urgency = Urgency::kPublish,
+                  .run = [catalog = &impl_->catalog(),
+                          model = std::move(model)]() -> absl::StatusOr<PublishOutcome> {
+                    HS_RETURN_IF_ERROR(catalog->Load(model));
+                    return PublishOutcome();
+                  },
+                  .patience = std::move(patience),
+                  .done = [done = std::move(done)](
+                              const absl::StatusOr<PublishOutcome>& end) { done(end.status()); }});
+}
+
+void Registry::UnloadModel(std::string model, Patience patience,
+                           std::function<void(absl::Status)> done) {
+  impl_->Enqueue({.urgency = Urgency::kRollback,
+                  .run = [catalog = &impl_->catalog(),
+                          model = std::move(model)]() -> absl::StatusOr<PublishOutcome> {
+                    HS_RETURN_IF_ERROR(catalog->Unload(model));
+                    return PublishOutcome();
+                  },
+                  .patience = std::move(patience),
+                  .done = [done = std::move(done)](
+                              const absl::StatusOr<PublishOutcome>& end) { done(end.status()); }});
 }
 
 }  // namespace hyperserve

@@ -38,7 +38,7 @@ struct RegistryOptions {
   std::string repository;              // the folder
   bool read_only = false;              // refuses Publish and Rollback, and writes no file
   double gate_margin = 0;              // the margin of DecideGate
-  double poll_seconds = 0;             // between two looks at the folder for generations; 0: never
+  double poll_seconds = 0;             // between two looks at the folder; 0: never
   DeviceRuntime* runtime = nullptr;    // the gate measures on it; must outlive the registry
   int64_t publish_queue_limit = 0;     // waiting candidates; as many rollbacks
   double examination_macs_max = 0;     // ExaminationMacs of one candidate; more is refused
@@ -58,7 +58,14 @@ struct RegistryOptions {
 
 // An event for logs and metrics. Reported on the registry's thread, with no lock held.
 struct RegistryEvent {
-  enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
+  enum class Kind {
+    kModelLoaded,  // a new one, or a changed one in place of the old
+    kModelRefused,
+    kModelUnloaded,
+    kPublished,
+    kRefused,
+    kRolledBack
+  };
   Kind kind;
   std::string model;
   std::string method;  // empty for model events

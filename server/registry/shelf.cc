@@ -1,13 +1,12 @@
 #include "server/registry/shelf.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "core/io/file_lock.h"
 #include "core/model/repository/repository.h"
@@ -15,24 +14,13 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "server/clock/clock.h"
+#include "server/registry/model_folder.h"
 
 namespace hyperserve {
 namespace {
 
 // Stands in VERDICTS.json while a candidate of a call is examined.
 constexpr char kUnderExamination[] = "its daemon ended while it was examined; publish it again";
-
-// Which files these are: their numbers, sizes and times. Every change is a new file, renamed.
-std::string StampOf(const std::string& folder) {
-  std::string stamp;
-  for (const char* name : {"/ACTIVE", "/VERDICTS.json"}) {
-    struct stat file {};
-    if (stat((folder + name).c_str(), &file) != 0) file = {};
-    absl::StrAppend(&stamp, file.st_ino, " ", file.st_size, " ", file.st_mtim.tv_sec, ".",
-                    file.st_mtim.tv_nsec, ";");
-  }
-  return stamp;
-}
 
 double SecondsSince(Clock::TimePoint start) {
   return std::chrono::duration<double>(Clock::Real().Now() - start).count();
@@ -67,11 +55,12 @@ CorrectionState Shelf::state() const {
   return {.method = method_,
           .active = active_ ? active_->generation : nullptr,
           .previous = previous_ ? previous_->generation : nullptr,
-          .problem = problem_};
+          // It goes to clients, who need not know the server's paths.
+          .problem = absl::StrReplaceAll(problem_, {{folder_ + "/", ""}})};
 }
 
 absl::StatusOr<bool> Shelf::ReadState() {
-  const std::string now = StampOf(folder_);
+  const std::string now = StampOfHypersolvers(folder_);
   if (now == state_read_) return false;
   // ACTIVE first: whoever writes it has written the verdict before.
   const auto active = ReadActive(folder_);

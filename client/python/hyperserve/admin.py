@@ -89,6 +89,16 @@ def rollback(
     return RolledBack(reply.generation, reply.previous_generation)
 
 
+def load_model(model: str, *, address: str = ADDRESS, timeout: float = TIMEOUT) -> str:
+    """Loads a new or changed model of the daemon's repository; returns its base digest."""
+    return _call(wire.LOAD, v1.LoadModelRequest(model=model), address, timeout).base_digest
+
+
+def unload_model(model: str, *, address: str = ADDRESS, timeout: float = TIMEOUT) -> None:
+    """Takes a model out of the daemon until load_model or a restart."""
+    _call(wire.UNLOAD, v1.UnloadModelRequest(model=model), address, timeout)
+
+
 def _method_of(folder: pathlib.Path) -> str:
     file = folder / "hypersolver.json"
     method = json.loads(file.read_text("utf-8")).get("method")
