@@ -35,7 +35,7 @@ Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double marg
             100 * margin);
       }
     } else if (learned && at.candidate_error > at.base_error + kGateReferenceTolerance) {
-      fault = absl::StrCat("does not beat ", at.base_plan, ", which costs no more");
+      fault = absl::StrCat("more than ", at.base_plan, ", which costs no more");
     } else if (at.claimed && !learned && at.candidate_error >= at.base_error) {
       fault = "does not beat the classical method";
     } else if (at.active_error.has_value() && worse_than(*at.active_error)) {
