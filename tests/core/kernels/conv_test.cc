@@ -152,6 +152,22 @@ TEST(ConvTest, PlansAreThoseOfTheTwin) {
   }
 }
 
+// A field of one layer ends where it begins.
+TEST(ConvTest, NetsOfOneLayer) {
+  ConvModel model{.channels = 5, .height = 12, .width = 7, .field = {}};
+  model.field = RandomConvNet(ConvActivation::kNone, {ConvInput::kBefore}, model, {}, 11);
+  model.correction = RandomConvNet(
+      ConvActivation::kNone,
+      {ConvInput::kSlope1, ConvInput::kBefore, ConvInput::kState0, ConvInput::kSlope2}, model, {},
+      12);
+  const Packed packed(model);
+  const std::vector<float> z0 = Normals(3 * ElementsOf(model), 13);
+  for (const int blocks : packed.blocks()) {
+    EXPECT_LT(Error(model, HyperHeun(3), 0.0, z0, packed.Solve(HyperHeun(3), z0, blocks).z), 2e-3)
+        << blocks << " blocks";
+  }
+}
+
 // Bit for bit: again, alone, in any company, and however many blocks share an image.
 TEST(ConvTest, ARowsBitsAreItsOwn) {
   const ConvModel model = RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 7);
