@@ -84,7 +84,9 @@ double MacsOf(const FlowNet& net) {
 double FloorSeconds(const FlowModel& model, const FlowPlan& plan, int64_t rows) {
   const double evaluations = plan.steps * plan.tableau.solution_stages();
   const double corrections = plan.hypersolved ? plan.steps : 0.0;
-  const double macs = MacsOf(model.field) * evaluations + MacsOf(*model.correction) * corrections;
+  const double passes = plan.density == FlowDensity::kNone ? 1.0 : 1.0 + kFlowTangents;
+  const double macs =
+      passes * (MacsOf(model.field) * evaluations + MacsOf(*model.correction) * corrections);
   double activations = 0.0;
   for (size_t l = 0; l + 1 < model.field.layers.size(); ++l) {
     activations += evaluations * model.field.layers[l].outputs;
@@ -135,7 +137,12 @@ class Solver {
 
  private:
   void Solve(const FlowPlan& plan, const float* z0, int64_t rows) {
-    const FlowRows args{.count = rows, .z0 = z0, .seed = 7, .z1 = z1_, .unfit = unfit_};
+    const FlowRows args{.count = rows,
+                        .z0 = z0,
+                        .seed = 7,
+                        .z1 = z1_,
+                        .log_density = log_density_,
+                        .unfit = unfit_};
     Check(SolveFlow(program_, plan, args, stream_));
   }
 
@@ -144,6 +151,7 @@ class Solver {
   cudaStream_t stream_ = nullptr;
   float* z0_ = Allocate<float>(2 * kRowsMax);
   float* z1_ = Allocate<float>(2 * kRowsMax);
+  float* log_density_ = Allocate<float>(kRowsMax);
   uint8_t* unfit_ = Allocate<uint8_t>(kRowsMax);
 };
 
@@ -151,7 +159,7 @@ enum class Form { kTable, kJson };
 
 constexpr const char* FormatOf(Form form) {
   return form == Form::kTable
-             ? "%-9s %-12s %8lld %9.4f %9.4f %6.2f   %.1e  %.1e\n"
+             ? "%-9s %-19s %8lld %9.4f %9.4f %6.2f   %.1e  %.1e\n"
              : "{\"activation\": \"%s\", \"plan\": \"%s\", \"rows\": %lld, \"ms\": %.4f, "
                "\"floor_ms\": %.4f, \"share_of_floor\": %.2f, \"error_of_f\": %.1e, "
                "\"error_of_z\": %.1e}\n";
@@ -180,13 +188,19 @@ void PrintHead(Form form) {
   }
   std::printf("%s, flow 2-128-128-128-2, tier fast, noise made in the kernel\n", card.name);
   std::printf("a kernel that does nothing: %.4f ms\n", nothing);
-  std::printf("field     plan             rows        ms  floor ms  share  error of f, of z\n");
+  std::printf(
+      "field     plan                    rows        ms  floor ms  share  error of f, of z\n");
 }
 
 void RunAll(Form form) {
   PrintHead(form);
   const FlowPlan hyper_heun{.tableau = TableauFor({.method = Method::kHeun}), .hypersolved = true};
   Run(form, "softplus", FlowActivation::kSoftplus, "hyper_heun:1", hyper_heun);
+  FlowPlan with_density = hyper_heun;
+  with_density.density = FlowDensity::kStepMap;
+  Run(form, "softplus", FlowActivation::kSoftplus, "hyper_heun:1, log p", with_density);
+  Run(form, "softplus", FlowActivation::kSoftplus, "heun:1, log p",
+      {.tableau = hyper_heun.tableau, .density = FlowDensity::kDivergence});
   Run(form, "softplus", FlowActivation::kSoftplus, "rk4:4", {.tableau = kRk4Tableau, .steps = 4});
   Run(form, "tanh", FlowActivation::kTanh, "hyper_heun:1", hyper_heun);
   Run(form, "silu", FlowActivation::kSilu, "hyper_heun:1", hyper_heun);

@@ -77,7 +77,9 @@ class TorchRuntime final : public DeviceRuntime {
  public:
   explicit TorchRuntime(at::Device device)
       : device_name_(device.str()),
-        flows_([device](const kernels::FlowModel& flow) { return CudaFlow(flow, device); }),
+        flows_([device](const kernels::FlowModel& flow, kernels::FlowPrecision precision) {
+          return CudaFlow(flow, precision, device);
+        }),
         streams_(device) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {

@@ -1,5 +1,5 @@
-// The fused engine: whole fixed-step solves of flows, one launch for a segment, tier fast. Every
-// row is solved by the first Advance after its admission.
+// The fused engine: whole solves of flows, few launches for a segment: fixed steps in tier fast,
+// and error control in tier exact. Every row is solved by the first Advance after its admission.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,10 @@ inline constexpr int64_t kLaunchRowsLeast = 8192;
 int64_t LaunchRows(int64_t evaluations);
 
 // Admit refuses a segment whose rows take more evaluations of f than kLaunchEvaluationsMax with
-// kInvalidArgument. `stream` takes all work of the run and decides its device. Rows that fp16
-// cannot carry are solved again by the readable engine in tier exact, as if each were alone. Throws
-// as LibTorch does. Precondition: the engine of `flow` supports the spec (FusedFlows).
+// kInvalidArgument; tangents count as evaluations. `stream` takes all work of the run and decides
+// its device. Rows that the kernel did not solve are solved again by the readable engine in tier
+// exact, as if each were alone. Throws as LibTorch does. Precondition: the engine of `flow`
+// supports the spec (FusedFlows).
 std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream,
                                   std::shared_ptr<const FusedFlow> flow);
 

@@ -30,8 +30,11 @@ void PutRows(const BatchResult& from, int64_t place, BatchResult& to) {
   std::ranges::copy(from.nfe, to.nfe.begin() + place);
   std::ranges::copy(from.correction_evaluations, to.correction_evaluations.begin() + place);
   std::ranges::copy(from.macs, to.macs.begin() + place);
-  const auto row_bytes = static_cast<int64_t>(from.state.bytes.size() / from.status.size());
-  std::ranges::copy(from.state.bytes, to.state.bytes.begin() + place * row_bytes);
+  for (const auto tensor : {&BatchResult::state, &BatchResult::log_density}) {
+    const std::vector<std::byte>& bytes = (from.*tensor).bytes;
+    const auto row_bytes = static_cast<int64_t>(bytes.size() / from.status.size());
+    std::ranges::copy(bytes, (to.*tensor).bytes.begin() + place * row_bytes);
+  }
 }
 
 }  // namespace

@@ -24,12 +24,15 @@ struct FlowNetLayout {
   uint32_t list = 0;
   int inputs = 0;
   uint32_t first = 0, square = 0, last = 0, last_bias = 0, slopes = 0;
-  int squares = 0;  // layers between the first and the last
+  uint32_t square_low = 0;  // the low halves of the squares' weights, without bias; kExact only
+  int squares = 0;          // layers between the first and the last
+  bool reads_first_state = false;
   // No hidden number leaves fp16 while no input is larger than this.
   float input_max = 0.0f;
 };
 
 struct FlowLayout {
+  FlowPrecision precision = FlowPrecision::kFast;
   int dimensions = 0;
   int width = 0;    // of hidden layers, padded: 64 or 128
   int outputs = 0;  // dimensions, padded: 2 or 8
@@ -46,6 +49,6 @@ struct FlowImage {
 };
 
 // Precondition: FlowMisfit(model).empty() (flow_fit.h).
-FlowImage PackFlow(const FlowModel& model);
+FlowImage PackFlow(const FlowModel& model, FlowPrecision precision = FlowPrecision::kFast);
 
 }  // namespace hyperserve::kernels

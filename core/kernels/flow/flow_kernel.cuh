@@ -12,7 +12,8 @@
 
 namespace hyperserve::kernels {
 
-inline constexpr int kFlowWarps = 16;             // of a block: four warpgroups
+// Warps of a block: four warpgroups, and two of them where tangents take registers.
+constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kValues ? 16 : 8; }
 inline constexpr int kGroupRows = 4 * kWarpRows;  // of a warpgroup
 
 struct FlowLaunch {
@@ -23,29 +24,29 @@ struct FlowLaunch {
 };
 using FlowKernelPointer = void (*)(FlowLaunch);
 
-__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
-                 : "memory");
+// log N(z) of the noise at either end, and the stretch between: each lane's part of them.
+__device__ __forceinline__ void CompleteLogDensity(const FlowLaunch& launch,
+                                                   const LaneVector<1>& noise,
+                                                   float (&log_density)[kLaneRows]) {
+  constexpr float kHalfLogTau = 0.918938533f;
+  const bool in_use = threadIdx.x % 4 < launch.layout.dimensions;
+#pragma unroll
+  for (int m = 0; m < kLaneRows; ++m) {
+    const float stretch = launch.steps.to_data ? -log_density[m] : log_density[m];
+    const float normal = in_use ? fmaf(-0.5f * noise.v[m][0], noise.v[m][0], -kHalfLogTau) : 0.0f;
+    log_density[m] = normal + stretch;
   }
 }
 
-__device__ __forceinline__ void AwaitImageCopy() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  PublishToProducts();
-  __syncthreads();
-}
-
-template <FlowActivation kActivation, int kWidth, int kOutputs>
-__global__ void __launch_bounds__(kFlowWarps * 32, 1)
+template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutputs>
+__global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     FlowKernel(const __grid_constant__ FlowLaunch launch) {
-  using Solver = FlowSolver<kActivation, kWidth, kOutputs>;
+  using Solver = FlowSolver<kKind, kActivation, kWidth, kOutputs>;
   StartImageCopy(launch.image, launch.layout.bytes);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
-  const RowAccess<Solver::Field::kHalves> access(launch.rows, launch.layout.dimensions);
+  const RowAccess<Solver::Net::kHalves> access(launch.rows, launch.layout.dimensions);
   Solver solver(launch.layout, launch.steps, typename Solver::Vectors(vectors));
   // Neighbouring groups of rows go to different multiprocessors.
   int group = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
@@ -66,24 +67,37 @@ __global__ void __launch_bounds__(kFlowWarps * 32, 1)
     if (turn == 0) AwaitImageCopy();
     if (group >= groups) break;
     uint32_t unfit = 0;
-    z = solver.Solve(z, unfit);
-    access.Write(first, z, unfit);
+    typename Solver::State end = solver.Solve(z, unfit);
+    access.Write(first, Solver::Net::ValueOf(end), unfit);
+    if constexpr (kKind == FlowSolveKind::kTangents) {
+      CompleteLogDensity(launch, launch.steps.to_data ? z : end.value, end.log_density);
+      access.WriteLogDensity(first, end.log_density);
+    }
     group += stride;
   }
 }
 
-// For a layout's width and outputs.
-template <FlowActivation kActivation>
-FlowKernelPointer FlowKernelFor(int width, int outputs) {
-  if (width == 64) {
-    return outputs == 2 ? FlowKernel<kActivation, 64, 2> : FlowKernel<kActivation, 64, 8>;
+template <FlowActivation kActivation, int kWidth>
+FlowKernelPointer FlowKernelOfWidth(FlowSolveKind kind, int outputs) {
+  using enum FlowSolveKind;
+  if (kind == kTangents) {
+    return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
   }
-  return outputs == 2 ? FlowKernel<kActivation, 128, 2> : FlowKernel<kActivation, 128, 8>;
+  return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
+                      : FlowKernel<kValues, kActivation, kWidth, 8>;
 }
 
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kTanh>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSilu>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kRectifier>(int, int);
+// For a layout's width and outputs; null: there is none.
+template <FlowActivation kActivation>
+FlowKernelPointer FlowKernelFor(FlowSolveKind kind, int width, int outputs) {
+  return width == 64 ? FlowKernelOfWidth<kActivation, 64>(kind, outputs)
+                     : FlowKernelOfWidth<kActivation, 128>(kind, outputs);
+}
+
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kTanh>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSilu>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kRectifier>(FlowSolveKind, int,
+                                                                            int);
 
 }  // namespace hyperserve::kernels

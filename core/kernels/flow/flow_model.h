@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "core/ode/tableau.h"
@@ -13,8 +14,15 @@ namespace hyperserve::kernels {
 // kRectifier: max(x, 0) + slope min(x, 0); ReLU where the slopes are zero.
 enum class FlowActivation : uint8_t { kSoftplus, kTanh, kSilu, kRectifier };
 
-// The fused kernel computes softplus(x) from 2^-(kFlowSoftplusRate log2(e) |x|) (activations.cuh).
+// Of the products and activations of a packed flow: fp16 operands, or each as a high and a low
+// half.
+enum class FlowPrecision : uint8_t { kFast, kExact };
+
+// In tier fast the kernel computes softplus(x) from 2^-(kFlowSoftplusRate log2(e) |x|)
+// (activations.cuh).
 inline constexpr double kFlowSoftplusRate = 0.988;
+
+inline constexpr int kFlowTangents = 2;
 
 // What a net reads, concatenated in the order listed. State: where f or g is evaluated; slopes: of
 // the stages 1 and 2; state_0: at the start of the solve; step: eps; depth: s. A field reads state
@@ -41,6 +49,10 @@ struct FlowModel {
   std::optional<FlowNet> correction;  // g
 };
 
+// The logarithm of how much a solve stretches volume. kDivergence: the integral of tr(df/dz) by the
+// plan's method; kStepMap: log|det| of the Jacobian of the discrete map.
+enum class FlowDensity : uint8_t { kNone, kDivergence, kStepMap };
+
 // K equal steps on [s0, s1]; `against`: of -f(s0 + s1 - s, z).
 struct FlowPlan {
   Tableau tableau = kEulerTableau;
@@ -48,6 +60,20 @@ struct FlowPlan {
   bool hypersolved = false;  // the model has a correction
   bool against = false;
   double s0 = 0.0, s1 = 1.0;
+  // kDivergence only where not hypersolved. Of at most kFlowTangents dimensions.
+  FlowDensity density = FlowDensity::kNone;
+  bool to_data = true;  // z(s0) is the noise, else z(s1) is
 };
+
+// A solve on [s0, s1] under error control, each row with its own steps.
+struct FlowAdaptivePlan {
+  Tableau tableau = kDopri5Tableau;  // embedded and first same as last
+  bool against = false;
+  double s0 = 0.0, s1 = 1.0;
+  double rtol = 1e-5, atol = 1e-5;
+  int64_t attempts_max = 1000;  // steps of a row, accepted or refused
+};
+
+using FlowTask = std::variant<FlowPlan, FlowAdaptivePlan>;
 
 }  // namespace hyperserve::kernels

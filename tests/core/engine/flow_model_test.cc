@@ -25,6 +25,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/flow_specs.h"
 #include "tests/testing/planned_solve.h"
@@ -62,7 +63,7 @@ TEST(FlowModelTest, TheTwinSolvesAsTheReadableEngine) {
         const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
         const kernels::FlowModel flow = FlowModelOf(*model, solve.correction.get()).value();
         EXPECT_EQ(kernels::FlowMisfit(flow), "");
-        const kernels::FlowPlan plan = FlowPlanOf(SpecOf(solve), against ? 3 : 2);
+        const kernels::FlowPlan plan = FlowPlanOf(SpecOf(solve), FixedSteps{against ? 3 : 2});
         EXPECT_EQ(plan.against, against);
         const size_t elements = static_cast<size_t>(dimensions);
         for (size_t row = 0; row < 3; ++row) {
