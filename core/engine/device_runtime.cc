@@ -100,8 +100,10 @@ class TorchRuntime final : public DeviceRuntime {
         return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
                           .choice = std::move(choice)};
       }
-      HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow, flows_.Find(spec));
-      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(flow)),
+      FindFusedFlow find = [this, spec](int64_t evaluations) {
+        return flows_.Find(spec, evaluations);
+      };
+      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(find)),
                         .choice = std::move(choice)};
     });
   }

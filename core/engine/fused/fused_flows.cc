@@ -39,8 +39,8 @@ absl::Status CheckFixed(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) {
     return absl::UnimplementedError("its fixed steps have tier fast only");
   }
-  if (RunsFromTable(spec.method.method)) {
-    return absl::UnimplementedError("it runs one-step methods only");
+  if (spec.method.method == Method::kAb2) {
+    return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }
   if (spec.log_density != LogDensity::kNone &&
       spec.model->state_elements() > kernels::kFlowTangents) {
@@ -108,7 +108,15 @@ kernels::FlowAdaptivePlan FlowPlanOf(const BatchSpec& spec, const ErrorControl& 
 
 absl::Status FusedFlows::Supports(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckTask(spec));
-  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedFlow> flow, Find(spec));
+  if (spec.method.method != Method::kLearned) return Supports(spec, 0);
+  for (const TableSpec& table : spec.correction->spec().tables) {
+    HS_RETURN_IF_ERROR(Supports(spec, table.evaluations));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FusedFlows::Supports(const BatchSpec& spec, int64_t evaluations) {
+  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedFlow> flow, Find(spec, evaluations));
   const bool fixed = spec.stepping == Stepping::kFixed;
   if (flow->Takes(fixed ? kernels::FlowTask(FlowPlanOf(spec, FixedSteps{}))
                         : kernels::FlowTask(FlowPlanOf(spec, ErrorControl{})))) {
@@ -119,10 +127,11 @@ absl::Status FusedFlows::Supports(const BatchSpec& spec) {
                                                " do not fit in the memory of a multiprocessor"));
 }
 
-absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpec& spec) {
+absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpec& spec,
+                                                                  int64_t evaluations) {
   const kernels::FlowPrecision precision =
       spec.tier == Tier::kFast ? kernels::FlowPrecision::kFast : kernels::FlowPrecision::kExact;
-  const Key key(spec.model.get(), spec.correction.get(), precision);
+  const Key key(spec.model.get(), spec.correction.get(), precision, evaluations);
   const auto is_of = [&](const Entry& entry) {
     return entry.model.lock() == spec.model && entry.correction.lock() == spec.correction;
   };
@@ -133,7 +142,7 @@ absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpe
   }
   Entry made{.model = spec.model, .correction = spec.correction, .flow = [&]() -> Found {
                HS_ASSIGN_OR_RETURN(const kernels::FlowModel flow,
-                                   FlowModelOf(*spec.model, spec.correction.get()));
+                                   FlowModelOf(*spec.model, spec.correction.get(), evaluations));
                return make_(flow, precision);
              }()};
   const std::lock_guard lock(mutex_);

@@ -26,11 +26,15 @@ class FusedFlows {
   // LibTorch does. Precondition: CheckSpec(spec).ok().
   absl::Status Supports(const BatchSpec& spec);
 
-  // The flow of a spec. Fails with the reason of Supports; throws as LibTorch does.
-  absl::StatusOr<std::shared_ptr<const FusedFlow>> Find(const BatchSpec& spec);
+  // The flow of a spec; of a learned solver, by its table of so many evaluations. Fails with the
+  // reason of Supports; throws as LibTorch does.
+  absl::StatusOr<std::shared_ptr<const FusedFlow>> Find(const BatchSpec& spec,
+                                                        int64_t evaluations = 0);
 
  private:
-  using Key = std::tuple<const Model*, const Hypersolver*, kernels::FlowPrecision>;
+  absl::Status Supports(const BatchSpec& spec, int64_t evaluations);
+
+  using Key = std::tuple<const Model*, const Hypersolver*, kernels::FlowPrecision, int64_t>;
   using Found = absl::StatusOr<std::shared_ptr<const FusedFlow>>;
   struct Entry {
     std::weak_ptr<const Model> model;

@@ -19,9 +19,11 @@
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/readable/batch_rows.h"
+#include "core/engine/readable/row_costs.h"
 #include "core/io/tensor.h"
 #include "core/kernels/flow/flow_model.h"
 #include "core/model/net/model.h"
+#include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 
@@ -62,10 +64,11 @@ bool AllFinite(std::span<const float> floats) {
 
 class FusedRun final : public Run {
  public:
-  FusedRun(const BatchSpec& spec, StreamLease stream, std::shared_ptr<const FusedFlow> flow)
+  FusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find)
       : spec_(spec),
         stream_(std::move(stream)),
-        flow_(std::move(flow)),
+        find_(std::move(find)),
+        costs_(spec),
         stages_(OptionsOf(spec).tableau.solution_stages()),
         passes_(spec.log_density == LogDensity::kNone ? 1 : 1 + kernels::kFlowTangents) {}
 
@@ -73,13 +76,15 @@ class FusedRun final : public Run {
 
   absl::StatusOr<Ticket> Admit(const Segment& segment) override {
     HS_RETURN_IF_ERROR(CheckSegment(spec_, segment));
-    const int64_t steps_max = kLaunchEvaluationsMax / (stages_ * passes_);
-    if (!adaptive() && StepsOf(segment) > steps_max) {
+    const int64_t steps_max = kLaunchEvaluationsMax / (std::max<int64_t>(stages_, 1) * passes_);
+    if (!adaptive() && !learned() && StepsOf(segment) > steps_max) {
       return absl::InvalidArgumentError(
           absl::StrCat(StepsOf(segment), " steps, more than ", steps_max,
                        ", the most of this method in tier fast; ask for tier exact"));
     }
-    waiting_.push_back({.ticket = next_ticket_, .segment = segment});
+    HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow,
+                        find_(learned() ? StepsOf(segment) : 0));
+    waiting_.push_back({.ticket = next_ticket_, .segment = segment, .flow = std::move(flow)});
     return next_ticket_++;
   }
 
@@ -107,11 +112,17 @@ class FusedRun final : public Run {
   struct Waiting {
     Ticket ticket;
     Segment segment;
+    std::shared_ptr<const FusedFlow> flow;
   };
 
   int64_t dimensions() const { return spec_.model->state_elements(); }
   int64_t densities() const { return spec_.log_density == LogDensity::kNone ? 0 : 1; }
   bool adaptive() const { return spec_.stepping == Stepping::kErrorControlled; }
+  bool learned() const { return spec_.method.method == Method::kLearned; }
+  // Evaluations of f of one of its rows. Precondition: not adaptive.
+  int64_t EvaluationsOf(const Segment& segment) const {
+    return learned() ? StepsOf(segment) : StepsOf(segment) * stages_;
+  }
 
   absl::Status SolveWaiting(const std::function<bool()>& cancelled) {
     if (waiting_.empty()) return absl::OkStatus();
@@ -139,9 +150,9 @@ class FusedRun final : public Run {
                            .log_density = numbers + more_at,
                            .evaluations = reinterpret_cast<int32_t*>(numbers + more_at),
                            .unfit = ends.data_ptr<uint8_t>() + fits_at};
-    for (const Segment& segment : segments) {
-      HS_RETURN_IF_ERROR(adaptive() ? LaunchAdaptive(segment, cancelled, rows)
-                                    : LaunchFixed(segment, cancelled, rows));
+    for (const Waiting& one : waiting_) {
+      HS_RETURN_IF_ERROR(adaptive() ? LaunchAdaptive(one, cancelled, rows)
+                                    : LaunchFixed(one, cancelled, rows));
     }
     return Finish(OnHost(ends), count, cancelled);
   }
@@ -201,31 +212,35 @@ class FusedRun final : public Run {
   }
 
   // Solves one segment; moves the pointers in `rows` behind it.
-  absl::Status LaunchFixed(const Segment& segment, const std::function<bool()>& cancelled,
+  absl::Status LaunchFixed(const Waiting& one, const std::function<bool()>& cancelled,
                            kernels::FlowRows& rows) {
+    const Segment& segment = one.segment;
     const kernels::FlowPlan plan = FlowPlanOf(spec_, std::get<FixedSteps>(segment.control));
-    const int64_t evaluations = plan.steps * stages_ * passes_, at_once = LaunchRows(evaluations);
+    const int64_t evaluations = std::max<int64_t>(EvaluationsOf(segment), 1) * passes_;
+    const int64_t at_once = LaunchRows(evaluations);
     for (int64_t begin = 0; begin < segment.rows; begin += at_once) {
       rows.count = std::min(at_once, segment.rows - begin);
       MakeRoom(std::max(rows.count, kLaunchRowsLeast) * evaluations);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
-      Start(segment, begin, plan, rows);
+      Start(one, begin, plan, rows);
       Skip(rows);
     }
     return absl::OkStatus();
   }
 
   // A launch that ended before its rows did is made again with fewer.
-  absl::Status LaunchAdaptive(const Segment& segment, const std::function<bool()>& cancelled,
+  absl::Status LaunchAdaptive(const Waiting& one, const std::function<bool()>& cancelled,
                               kernels::FlowRows& rows) {
+    const Segment& segment = one.segment;
     const kernels::FlowAdaptivePlan plan =
         FlowPlanOf(spec_, std::get<ErrorControl>(segment.control));
-    const int64_t launches = segment.rows / std::max(flow_->RowsAtOnce(plan), kLaunchRowsLeast) + 1;
+    const int64_t launches =
+        segment.rows / std::max(one.flow->RowsAtOnce(plan), kLaunchRowsLeast) + 1;
     int64_t at_once = (segment.rows + launches - 1) / launches;
     for (int64_t begin = 0; begin < segment.rows;) {
       rows.count = std::min(at_once, segment.rows - begin);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
-      Start(segment, begin, plan, rows);
+      Start(one, begin, plan, rows);
       if (rows.count > kLaunchRowsLeast && AnyUnfinished(rows)) {
         at_once = std::max(kLaunchRowsLeast, rows.count / 2);
         continue;
@@ -236,11 +251,11 @@ class FusedRun final : public Run {
     return absl::OkStatus();
   }
 
-  void Start(const Segment& segment, int64_t begin, const kernels::FlowTask& task,
-             kernels::FlowRows& rows) const {
-    rows.seed = segment.seed;
-    rows.first_row = segment.first_row + static_cast<uint64_t>(begin);
-    flow_->Solve(task, rows);
+  static void Start(const Waiting& one, int64_t begin, const kernels::FlowTask& task,
+                    kernels::FlowRows& rows) {
+    rows.seed = one.segment.seed;
+    rows.first_row = one.segment.first_row + static_cast<uint64_t>(begin);
+    one.flow->Solve(task, rows);
   }
 
   void Skip(kernels::FlowRows& rows) const {
@@ -272,20 +287,24 @@ class FusedRun final : public Run {
       result.log_density = HostTensor::Zeros(Dtype::kF64, {segment.rows});
       std::ranges::copy(ends.log_densities, result.log_density.as<double>().begin());
     }
-    const int64_t steps = adaptive() ? 0 : StepsOf(segment);
-    const int64_t corrections = spec_.correction == nullptr ? 0 : steps;
-    const int64_t corrections_macs =
-        spec_.correction == nullptr ? 0 : corrections * spec_.correction->macs();
-    const int64_t passes = 1 + densities() * dimensions();
-    result.correction_evaluations.assign(count, static_cast<int32_t>(corrections));
-    result.nfe.assign(count, static_cast<int32_t>(steps * stages_));
-    if (adaptive()) std::ranges::copy(ends.evaluations, result.nfe.begin());
-    for (const int32_t nfe : result.nfe) {
-      result.macs.push_back(passes * (nfe * spec_.model->field_macs() + corrections_macs));
+    if (adaptive()) {
+      for (const int32_t nfe : ends.evaluations) costs_.Append(nfe, 0, result);
+    } else {
+      costs_.Append(EvaluationsOf(segment), CorrectionsOf(segment), result);
+      result.nfe.resize(count, result.nfe.front());
+      result.correction_evaluations.resize(count, result.correction_evaluations.front());
+      result.macs.resize(count, result.macs.front());
     }
     result.bucket = (segment.rows + kGroupRows - 1) / kGroupRows * kGroupRows;
     HS_RETURN_IF_ERROR(SolveAgain(spec_, stream_, segment, Unfit(ends), cancelled, result));
     return result;
+  }
+
+  // Evaluations of g of one of its rows.
+  int64_t CorrectionsOf(const Segment& segment) const {
+    if (spec_.correction == nullptr) return 0;
+    if (!learned()) return StepsOf(segment);
+    return spec_.correction->table(StepsOf(segment))->spec->net.empty() ? 0 : 1;
   }
 
   // The places of the rows that the kernel did not solve or whose end is not finite.
@@ -307,8 +326,9 @@ class FusedRun final : public Run {
   // Fixed after construction.
   const BatchSpec spec_;
   const StreamLease stream_;
-  const std::shared_ptr<const FusedFlow> flow_;
-  const int64_t stages_;  // evaluations of f of a step
+  const FindFusedFlow find_;
+  const RowCosts costs_;
+  const int64_t stages_;  // evaluations of f of a step; 0: learned
   const int64_t passes_;  // products of an evaluation, in those of a value alone
 
   std::vector<Waiting> waiting_;
@@ -323,9 +343,8 @@ int64_t LaunchRows(int64_t evaluations) {
   return std::max(kLaunchRowsLeast, kLaunchRowEvaluations / evaluations);
 }
 
-std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream,
-                                  std::shared_ptr<const FusedFlow> flow) {
-  return std::make_unique<FusedRun>(spec, std::move(stream), std::move(flow));
+std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find) {
+  return std::make_unique<FusedRun>(spec, std::move(stream), std::move(find));
 }
 
 }  // namespace hyperserve

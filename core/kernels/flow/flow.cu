@@ -30,12 +30,16 @@ FlowKernelPointer KernelOf(FlowSolveKind kind, const FlowLayout& layout) {
   return nullptr;
 }
 
+int StagesOf(const FlowLayout& layout, const FlowPlan& plan) {
+  return layout.evaluations >= 0 ? layout.evaluations : plan.tableau.solution_stages();
+}
+
 // Bytes of the vectors of one warp.
 size_t VectorBytes(const FlowLayout& layout, const FlowPlan& plan) {
   const int parts = KindOf(plan) == FlowSolveKind::kTangents ? 1 + kFlowTangents : 1;
   const int halves = (layout.outputs + 3) / 4;
-  return static_cast<size_t>((kSlotSlope1 + plan.tableau.solution_stages()) * parts * halves) *
-         kLaneRows * 32 * sizeof(float);
+  return static_cast<size_t>((kSlotSlope1 + StagesOf(layout, plan)) * parts * halves) * kLaneRows *
+         32 * sizeof(float);
 }
 
 // Warps of a block: whole warpgroups, fewer where long tableaux on deep nets leave no room for the
@@ -49,19 +53,24 @@ int WarpsOf(const FlowProgram& program, const FlowPlan& plan) {
 
 FlowSteps StepsOf(const FlowPlan& plan, const FlowLayout& layout) {
   FlowSteps steps = {};
-  const double eps = (plan.s1 - plan.s0) / plan.steps;
-  steps.steps = plan.steps;
-  steps.stages = plan.tableau.solution_stages();
-  steps.hypersolved = plan.hypersolved;
+  const bool by_table = layout.evaluations >= 0;
+  steps.steps = by_table ? 1 : plan.steps;
+  const double eps = (plan.s1 - plan.s0) / steps.steps;
+  steps.stages = StagesOf(layout, plan);
+  steps.hypersolved = plan.hypersolved && layout.corrected;
   steps.density = plan.density;
   steps.restarts_tangents = !(plan.hypersolved && layout.correction.reads_first_state);
   steps.to_data = plan.to_data;
   for (size_t i = 0; i < kStagesMax; ++i) {
-    for (size_t j = 0; j < i; ++j) steps.a[i][j] = static_cast<float>(eps * plan.tableau.a[i][j]);
-    steps.b[i] = static_cast<float>(eps * plan.tableau.b[i]);
+    for (size_t j = 0; j < i; ++j) {
+      steps.weights[i][j] = static_cast<float>(eps * plan.tableau.a[i][j]);
+    }
     steps.c[i] = static_cast<float>(eps * plan.tableau.c[i]);
   }
-  steps.g = static_cast<float>(std::pow(eps, plan.tableau.order + 1));
+  for (size_t j = 0; j < kStagesMax; ++j) {
+    steps.weights[plan.tableau.solution_stages()][j] = static_cast<float>(eps * plan.tableau.b[j]);
+  }
+  steps.g = by_table ? 1.0f : static_cast<float>(std::pow(eps, plan.tableau.order + 1));
   steps.eps = static_cast<float>(eps);
   steps.s0 = static_cast<float>(plan.s0);
   steps.field_s0 = static_cast<float>(plan.against ? plan.s1 : plan.s0);

@@ -10,20 +10,20 @@
 
 namespace hyperserve::kernels {
 
-// A value with its tangents, and each lane's part of what was added up of the log-density.
+// Each lane's part of a number of its rows.
+struct LanePart {
+  float v[kLaneRows] = {};
+};
+
+// A value with its tangents.
 struct LaneDual {
   LaneVector<1> value, tangents[kFlowTangents];
-  float log_density[kLaneRows] = {};
 
   // this += weight * x.
   __device__ __forceinline__ void Add(float weight, const LaneDual& x) {
     value.Add(weight, x.value);
 #pragma unroll
     for (int t = 0; t < kFlowTangents; ++t) tangents[t].Add(weight, x.tangents[t]);
-#pragma unroll
-    for (int m = 0; m < kLaneRows; ++m) {
-      log_density[m] = fmaf(weight, x.log_density[m], log_density[m]);
-    }
   }
 };
 
@@ -35,28 +35,26 @@ __device__ __forceinline__ void SetUnitTangents(LaneDual& x) {
   }
 }
 
-// A slope whose tangents are those of unit tangents: their trace becomes the slope of the
-// log-density, and they are forgotten.
-__device__ __forceinline__ void TakeDivergence(LaneDual& slope) {
+// sum += weight * the trace of the slope's tangents, which are those of unit tangents.
+__device__ __forceinline__ void AddDivergence(float weight, const LaneDual& slope, LanePart& sum) {
 #pragma unroll
   for (int m = 0; m < kLaneRows; ++m) {
 #pragma unroll
     for (int t = 0; t < kFlowTangents; ++t) {
-      if (threadIdx.x % 4 == t) slope.log_density[m] += slope.tangents[t].v[m][0];
-      slope.tangents[t].v[m][0] = 0.0f;
+      if (threadIdx.x % 4 == t) sum.v[m] = fmaf(weight, slope.tangents[t].v[m][0], sum.v[m]);
     }
   }
 }
 
-// Adds log|det| of the tangents, in the lane of the first dimension.
-__device__ __forceinline__ void AddLogDeterminant(LaneDual& z) {
+// sum += log|det| of the tangents, in the lane of the first dimension.
+__device__ __forceinline__ void AddLogDeterminant(const LaneDual& z, LanePart& sum) {
   static_assert(kFlowTangents == 2);
 #pragma unroll
   for (int m = 0; m < kLaneRows; ++m) {
     const float a = z.tangents[0].v[m][0], b = z.tangents[1].v[m][0];
     const float below_a = __shfl_xor_sync(0xFFFFFFFFu, a, 1);
     const float below_b = __shfl_xor_sync(0xFFFFFFFFu, b, 1);
-    if (threadIdx.x % 4 == 0) z.log_density[m] += logf(fabsf(fmaf(a, below_b, -b * below_a)));
+    if (threadIdx.x % 4 == 0) sum.v[m] += logf(fabsf(fmaf(a, below_b, -b * below_a)));
   }
 }
 
@@ -80,6 +78,16 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     return x;
   }
   static __device__ __forceinline__ const Vector& ValueOf(const LaneDual& x) { return x.value; }
+  static __device__ __forceinline__ Vector& ValueIn(LaneDual& x) { return x.value; }
+  template <class Table>
+  static __device__ __forceinline__ void AddProduct(const Table& table, int i, int column,
+                                                    const LaneDual& x, LaneDual& y) {
+    table.AddProduct(i, column, x.value, y.value);
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) {
+      table.AddProduct(i, column, x.tangents[t], y.tangents[t]);
+    }
+  }
 
   static __device__ __forceinline__ LaneDual Load(const Vectors& vectors, int slot) {
     LaneDual x{.value = vectors.Load(slot)};
@@ -87,14 +95,12 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     for (int t = 0; t < kFlowTangents; ++t) x.tangents[t] = vectors.Load(slot, 1 + t);
     return x;
   }
-  // Without the log-density.
   static __device__ __forceinline__ void Store(Vectors& vectors, int slot, const LaneDual& x) {
     vectors.Store(slot, x.value);
 #pragma unroll
     for (int t = 0; t < kFlowTangents; ++t) vectors.Store(slot, x.tangents[t], 1 + t);
   }
 
-  // The result's log_density is zero.
   static __device__ __forceinline__ LaneDual Evaluate(const FlowNetLayout& net, const LaneDual& x,
                                                       const Inputs& inputs, LayerSums& sums,
                                                       uint32_t& unfit) {
@@ -110,8 +116,11 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     Base::First(net, x.value, inputs, sums, unfit);
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) {
-      Activate(net, l, sums, tangents);
-      const Hidden value = Base::Activated(net, l, sums);
+      Hidden value;
+      Activate(net, l, sums, tangents, [&](int i, int m, const float2& slopes) {
+        value.a[i / 2].halves[i % 2 * 2 + m] = PackHalves(
+            Act::Apply(sums.v[i][2 * m], slopes.x), Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+      });
 #pragma unroll
       for (int t = 0; t < kFlowTangents; ++t) {
         Base::template Square<Bias::kNone>(net, l, tangents[t], sums);
@@ -119,7 +128,7 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
       }
       Base::Square(net, l, value, sums);
     }
-    Activate(net, net.squares, sums, tangents);
+    Activate(net, net.squares, sums, tangents, [](int, int, const float2&) {});
     y.value = Base::Last(net, sums);
 #pragma unroll
     for (int t = 0; t < kFlowTangents; ++t) {
@@ -138,14 +147,18 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
   }
 
   // Multiplies tangents with the activation's slopes at the value's sums of hidden layer `layer`.
+  // value(i, m, slopes): what else is to be made of the sums of a pair, so that they are read once.
+  template <class Value>
   static __device__ __forceinline__ void Activate(const FlowNetLayout& net, int layer,
                                                   const LayerSums& sums,
-                                                  Hidden (&tangents)[kFlowTangents]) {
+                                                  Hidden (&tangents)[kFlowTangents],
+                                                  const Value& value) {
 #pragma unroll
     for (int i = 0; i < kWidth / 8; ++i) {
       const float2 slopes = Base::Slopes(net, layer, i);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
+        value(i, m, slopes);
         const __half2 by = __floats2half2_rn(Act::Slope(sums.v[i][2 * m], slopes.x),
                                              Act::Slope(sums.v[i][2 * m + 1], slopes.y));
 #pragma unroll

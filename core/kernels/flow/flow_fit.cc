@@ -120,6 +120,13 @@ std::string NetMisfit(const FlowNet& net, const std::string& who, int dimensions
   return "";
 }
 
+std::string TableMisfit(const FlowTable& table, int dimensions) {
+  const size_t n = table.nodes.size(), size = static_cast<size_t>(dimensions);
+  const bool fits =
+      table.coefficients.size() == n * (n + 3) / 2 * size * size && table.offset.size() == n * size;
+  return fits ? "" : "the table has coefficients that do not fit its evaluations";
+}
+
 }  // namespace
 
 FlowScale FlowScaleOf(FlowPrecision precision, FlowActivation activation, const FlowLayer& layer,
@@ -167,6 +174,7 @@ std::string FlowMisfit(const FlowModel& model) {
       misfit = "the correction's activation is neither the field's nor a rectifier";
     }
   }
+  if (misfit.empty() && model.table) misfit = TableMisfit(*model.table, model.dimensions);
   return misfit;
 }
 

@@ -36,7 +36,8 @@ inline float FlowSlope(const FlowLayer& layer, size_t unit) {
 inline int FlowInputWidth(const FlowNet& net, int dimensions) {
   int width = 0;
   for (const FlowInput input : net.inputs) {
-    width += input == FlowInput::kStep || input == FlowInput::kDepth ? 1 : dimensions;
+    const bool constant = input == FlowInput::kStep || input == FlowInput::kDepth;
+    width += constant ? 1 : (input == FlowInput::kSlopes ? net.slopes : 1) * dimensions;
   }
   return width;
 }

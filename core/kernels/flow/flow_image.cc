@@ -43,6 +43,7 @@ class Packer {
       : precision_(precision), dimensions_(dimensions), width_(width), outputs_(outputs) {}
 
   FlowNetLayout Add(const FlowNet& net);
+  uint32_t Add(const FlowTable& table);
   std::vector<std::byte> Take() { return std::move(bytes_); }
 
  private:
@@ -100,6 +101,17 @@ FlowNetLayout Packer::Add(const FlowNet& net) {
   return layout;
 }
 
+// The nodes, the offsets, then the coefficients.
+uint32_t Packer::Add(const FlowTable& table) {
+  std::vector<float> numbers(table.nodes.begin(), table.nodes.end());
+  for (const std::vector<float>* part : {&table.offset, &table.coefficients}) {
+    numbers.insert(numbers.end(), part->begin(), part->end());
+  }
+  const uint32_t offset = Reserve(numbers.size() * sizeof(float));
+  for (size_t i = 0; i < numbers.size(); ++i) Set(offset, i, numbers[i]);
+  return offset;
+}
+
 void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
   const int halves = (outputs_ + 3) / 4;
   std::vector<int> list;
@@ -112,15 +124,20 @@ void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
       constants[input == FlowInput::kStep ? 0 : 1] = column++;
       continue;
     }
-    size_t step = 0;
-    if (input != FlowInput::kState) {
-      list.push_back(input == FlowInput::kState0   ? kSlotState0
-                     : input == FlowInput::kSlope1 ? kSlotSlope1
-                                                   : kSlotSlope2);
-      step = columns_.size();
-      columns_.resize(step + static_cast<size_t>(halves), {-1, -1, -1, -1});
-    }
-    for (int n = 0; n < dimensions_; ++n) columns_[step + n / 4][n % 4] = column++;
+    const auto add = [&](size_t step) {
+      for (int n = 0; n < dimensions_; ++n) columns_[step + n / 4][n % 4] = column++;
+    };
+    const auto add_slot = [&](int slot) {
+      list.push_back(slot);
+      columns_.resize(columns_.size() + static_cast<size_t>(halves), {-1, -1, -1, -1});
+      add(columns_.size() - static_cast<size_t>(halves));
+    };
+    if (input == FlowInput::kState) add(0);
+    if (input == FlowInput::kState0) add_slot(kSlotState0);
+    if (input == FlowInput::kSlope1) add_slot(kSlotSlope1);
+    if (input == FlowInput::kSlope2) add_slot(kSlotSlope2);
+    if (input != FlowInput::kSlopes) continue;
+    for (int j = 0; j < net.slopes; ++j) add_slot(kSlotSlope1 + j);
   }
   if (constants[0] >= 0 || constants[1] >= 0) {
     list.push_back(kSlotConstants);
@@ -237,9 +254,14 @@ FlowImage PackFlow(const FlowModel& model, FlowPrecision precision) {
   layout.activation = model.field.activation;
   Packer packer(precision, layout.dimensions, layout.width, layout.outputs);
   layout.field = packer.Add(model.field);
+  layout.corrected = model.correction.has_value();
   if (model.correction) {
     layout.correction_activation = model.correction->activation;
     layout.correction = packer.Add(*model.correction);
+  }
+  if (model.table) {
+    layout.evaluations = model.table->evaluations();
+    layout.table = packer.Add(*model.table);
   }
   image.bytes = packer.Take();
   layout.bytes = static_cast<uint32_t>(image.bytes.size());

@@ -10,9 +10,16 @@
 
 namespace hyperserve::kernels {
 
-// Vectors of a row in shared memory; slope i stands at kSlotSlope1 + i - 1. Next: the state at the
-// start of the row that the lane solves next.
-enum FlowSlot : int { kSlotConstants = -1, kSlotState0, kSlotNext, kSlotSlope1, kSlotSlope2 };
+// Vectors of a row in shared memory; slope i stands at kSlotSlope1 + i - 1. State: at the start of
+// the step. Next: at the start of the row that the lane solves next.
+enum FlowSlot : int {
+  kSlotConstants = -1,
+  kSlotState0,
+  kSlotNext,
+  kSlotState,
+  kSlotSlope1,
+  kSlotSlope2
+};
 
 inline constexpr int kFlowTileBytes = 128;
 
@@ -40,6 +47,11 @@ struct FlowLayout {
   // The correction's is either the field's or the rectifier.
   FlowActivation correction_activation = FlowActivation::kRectifier;
   FlowNetLayout field, correction;
+  bool corrected = false;  // there is a correction
+  // Of a model with a table: where its numbers stand (FlowTableAccess), and its evaluations; -1:
+  // none.
+  uint32_t table = 0;
+  int evaluations = -1;
   uint32_t bytes = 0;
 };
 

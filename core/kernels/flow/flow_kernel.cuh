@@ -3,6 +3,7 @@
 // compile side by side.
 #pragma once
 
+#include "core/kernels/flow/flow_dual.cuh"
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_rows.cuh"
@@ -25,17 +26,18 @@ struct FlowLaunch {
 using FlowKernelPointer = void (*)(FlowLaunch);
 
 // log N(z) of the noise at either end, and the stretch between: each lane's part of them.
-__device__ __forceinline__ void CompleteLogDensity(const FlowLaunch& launch,
-                                                   const LaneVector<1>& noise,
-                                                   float (&log_density)[kLaneRows]) {
+__device__ __forceinline__ LanePart LogDensity(const FlowLaunch& launch, const LaneVector<1>& noise,
+                                               const LanePart& stretch) {
   constexpr float kHalfLogTau = 0.918938533f;
   const bool in_use = threadIdx.x % 4 < launch.layout.dimensions;
+  LanePart sum;
 #pragma unroll
   for (int m = 0; m < kLaneRows; ++m) {
-    const float stretch = launch.steps.to_data ? -log_density[m] : log_density[m];
-    const float normal = in_use ? fmaf(-0.5f * noise.v[m][0], noise.v[m][0], -kHalfLogTau) : 0.0f;
-    log_density[m] = normal + stretch;
+    const float z = noise.v[m][0];
+    sum.v[m] = in_use ? fmaf(-0.5f * z, z, -kHalfLogTau) : 0.0f;
+    sum.v[m] += launch.steps.to_data ? -stretch.v[m] : stretch.v[m];
   }
+  return sum;
 }
 
 template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutputs>
@@ -67,11 +69,12 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     if (turn == 0) AwaitImageCopy();
     if (group >= groups) break;
     uint32_t unfit = 0;
-    typename Solver::State end = solver.Solve(z, unfit);
-    access.Write(first, Solver::Net::ValueOf(end), unfit);
+    const typename Solver::Vector end = solver.Solve(z, unfit);
+    access.Write(first, end, unfit);
     if constexpr (kKind == FlowSolveKind::kTangents) {
-      CompleteLogDensity(launch, launch.steps.to_data ? z : end.value, end.log_density);
-      access.WriteLogDensity(first, end.log_density);
+      const typename Solver::Vector noise =
+          launch.steps.to_data ? typename Solver::Vectors(vectors).Load(kSlotState0) : end;
+      access.WriteLogDensity(first, LogDensity(launch, noise, solver.log_density()).v);
     }
     group += stride;
   }

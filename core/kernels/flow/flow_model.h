@@ -27,7 +27,8 @@ inline constexpr int kFlowTangents = 2;
 // What a net reads, concatenated in the order listed. State: where f or g is evaluated; slopes: of
 // the stages 1 and 2; state_0: at the start of the solve; step: eps; depth: s. A field reads state
 // and, perhaps, depth.
-enum class FlowInput : uint8_t { kState, kSlope1, kSlope2, kState0, kStep, kDepth };
+// Readouts of tables read kSlopes, which are all slopes of the table.
+enum class FlowInput : uint8_t { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
 
 struct FlowLayer {
   int outputs = 0;
@@ -41,19 +42,31 @@ struct FlowNet {
   FlowActivation activation = FlowActivation::kSoftplus;
   std::vector<FlowInput> inputs;
   std::vector<FlowLayer> layers;
+  int slopes = 0;  // of kSlopes
+};
+
+// The coefficients of a whole solve with n evaluations of f (core/ode/solver_table.h), as matrices
+// [dimensions, dimensions], row-major.
+struct FlowTable {
+  std::vector<double> nodes;        // s_i
+  std::vector<float> coefficients;  // a_0, B_00, a_1, B_10, B_11, ...
+  std::vector<float> offset;        // [n, dimensions]
+  int evaluations() const { return static_cast<int>(nodes.size()); }
 };
 
 struct FlowModel {
   int dimensions = 0;  // of the state
   FlowNet field;
-  std::optional<FlowNet> correction;  // g
+  std::optional<FlowNet> correction;  // g; with a table its readout
+  std::optional<FlowTable> table;
 };
 
 // The logarithm of how much a solve stretches volume. kDivergence: the integral of tr(df/dz) by the
 // plan's method; kStepMap: log|det| of the Jacobian of the discrete map.
 enum class FlowDensity : uint8_t { kNone, kDivergence, kStepMap };
 
-// K equal steps on [s0, s1]; `against`: of -f(s0 + s1 - s, z).
+// K equal steps on [s0, s1]; `against`: of -f(s0 + s1 - s, z). A model with a table is solved by
+// the table instead of tableau and steps.
 struct FlowPlan {
   Tableau tableau = kEulerTableau;
   int steps = 1;

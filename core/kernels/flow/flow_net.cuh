@@ -103,6 +103,13 @@ class FlowNetDevice {
 
   static __device__ __forceinline__ State StateOf(const Vector& z) { return z; }
   static __device__ __forceinline__ const Vector& ValueOf(const State& x) { return x; }
+  static __device__ __forceinline__ Vector& ValueIn(State& x) { return x; }
+  // y += a coefficient (FlowTableAccess) times x.
+  template <class Table>
+  static __device__ __forceinline__ void AddProduct(const Table& table, int i, int column,
+                                                    const State& x, State& y) {
+    table.AddProduct(i, column, x, y);
+  }
   static __device__ __forceinline__ State Load(const Vectors& vectors, int slot) {
     return vectors.Load(slot);
   }

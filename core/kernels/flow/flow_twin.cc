@@ -137,6 +137,9 @@ Row<Number> Correction(const FlowNet& net, const StepState<Number>& at) {
       case FlowInput::kDepth:
         x.push_back(Number{at.s});
         break;
+      case FlowInput::kSlopes:
+        for (const Row<Number>& slope : at.slopes) append(slope);
+        break;
     }
   }
   return Evaluate(net, std::move(x));
@@ -168,8 +171,39 @@ struct Solved {
   double divergence = 0.0;  // its integral, where the plan asks for it and Number is double
 };
 
+// The slope of the solve at its depth s.
+template <class Number>
+Row<Number> SlopeAt(const FlowModel& model, const FlowPlan& plan, double s, const Row<Number>& z) {
+  Row<Number> slope = Field(model, plan.against ? plan.s0 + plan.s1 - s : s, z);
+  for (Number& value : slope) value = Scaled(plan.against ? -1.0 : 1.0, value);
+  return slope;
+}
+
+template <class Number>
+Row<Number> SolveByTable(const FlowModel& model, const FlowPlan& plan, const Row<Number>& z0) {
+  const size_t d = z0.size();
+  StepState<Number> at{.z = z0, .z_first = z0, .slopes = {}};
+  const float* coefficient = model.table->coefficients.data();
+  const auto add_product = [&](const Row<Number>& x) {
+    for (size_t i = 0; i < d; ++i) {
+      for (size_t j = 0; j < d; ++j) at.z[i] = Sum(at.z[i], Scaled(*coefficient++, x[j]));
+    }
+  };
+  for (size_t i = 0; i < model.table->nodes.size(); ++i) {
+    at.slopes.push_back(SlopeAt(model, plan, model.table->nodes[i], at.z));
+    for (size_t n = 0; n < d; ++n) at.z[n] = Number{model.table->offset[i * d + n]};
+    add_product(z0);
+    for (const Row<Number>& slope : at.slopes) add_product(slope);
+  }
+  if (!model.correction) return at.z;
+  const Row<Number> g = Correction(*model.correction, at);
+  for (size_t i = 0; i < d; ++i) at.z[i] = Sum(at.z[i], g[i]);
+  return at.z;
+}
+
 template <class Number>
 Solved<Number> Solve(const FlowModel& model, const FlowPlan& plan, Row<Number> z0) {
+  if (model.table) return {.z = SolveByTable(model, plan, z0)};
   const Tableau& tableau = plan.tableau;
   const double sign = plan.against ? -1.0 : 1.0;
   StepState<Number> at{.z = z0, .z_first = z0, .slopes = {}};
@@ -180,13 +214,11 @@ Solved<Number> Solve(const FlowModel& model, const FlowPlan& plan, Row<Number> z
     at.slopes.clear();
     for (size_t i = 0; i < static_cast<size_t>(tableau.solution_stages()); ++i) {
       const Row<Number> z = AddSlopes(at.z, at.eps, tableau.a[i], at.slopes);
-      double s = at.s + tableau.c[i] * at.eps;
-      if (plan.against) s = plan.s0 + plan.s1 - s;
-      Row<Number> slope = Field(model, s, z);
-      for (Number& value : slope) value = Scaled(sign, value);
-      at.slopes.push_back(std::move(slope));
+      const double s = at.s + tableau.c[i] * at.eps;
+      at.slopes.push_back(SlopeAt(model, plan, s, z));
       if (plan.density == FlowDensity::kDivergence) {
-        solved.divergence += at.eps * tableau.b[i] * sign * Divergence(model, s, z);
+        solved.divergence += at.eps * tableau.b[i] * sign *
+                             Divergence(model, plan.against ? plan.s0 + plan.s1 - s : s, z);
       }
     }
     Row<Number> next = AddSlopes(at.z, at.eps, tableau.b, at.slopes);

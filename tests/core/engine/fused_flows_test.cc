@@ -131,6 +131,20 @@ TEST_F(FusedFlowsTest, TheChoiceOfTheEngine) {
   Expect(cases);
 }
 
+TEST_F(FusedFlowsTest, Tables) {
+  const Case cases[] = {
+      {[&](BatchSpec& spec) {
+         spec.method = {Method::kLearned};
+         spec.correction = fixture::RandomHypersolver(
+             fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
+       },
+       "fused", "first choice"},
+      {[](BatchSpec& spec) { spec.method = {Method::kAb2}; }, nullptr, "learned tables only"},
+  };
+  Expect(cases);
+  EXPECT_GT(made_, 2);  // one for each table
+}
+
 TEST_F(FusedFlowsTest, ErrorControl) {
   const Case cases[] = {
       {[](BatchSpec& spec) {

@@ -79,8 +79,9 @@ class FusedRunTest : public testing::Test {
             .direction = Direction::kNoiseToData};
   }
   std::unique_ptr<hyperserve::Run> Start(const BatchSpec& spec) const {
-    return MakeFusedRun(
-        spec, std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)), flow_);
+    return MakeFusedRun(spec,
+                        std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)),
+                        [this](int64_t) { return flow_; });
   }
   // What the readable engine says of these rows in tier exact.
   BatchResult Exact(BatchSpec spec, const Segment& segment) {
@@ -249,7 +250,8 @@ TEST_F(FusedRunTest, AdaptiveLaunchesThatEndTooSoonAreHalved) {
   flow_->rows_at_once = 4 * kLaunchRowsLeast;
   flow_->rows_ended = 2 * kLaunchRowsLeast;
   const int64_t rows = 6 * kLaunchRowsLeast;
-  ASSERT_TRUE(run->Admit({.rows = rows, .data = {}, .first_row = 100, .control = ErrorControl{}}).ok());
+  ASSERT_TRUE(
+      run->Admit({.rows = rows, .data = {}, .first_row = 100, .control = ErrorControl{}}).ok());
   EXPECT_TRUE(run->Advance(1, nullptr).value());
   const int64_t half = 3 * kLaunchRowsLeast / 2;
   EXPECT_THAT(flow_->launches, ElementsAre(2 * half, half, half, half, half));

@@ -159,6 +159,35 @@ inline FlowModel ModelOf(const Case& of) {
   return model;
 }
 
+// A model solved by a table of n evaluations; with a readout where it has hidden layers.
+inline FlowModel TableModelOf(FlowActivation activation, int dimensions, int n,
+                              const std::vector<int>& readout_hidden) {
+  Case of{.activation = activation, .dimensions = dimensions, .hidden = {64, 100}, .depth = true};
+  FlowModel model = ModelOf(of);
+  std::mt19937 random(21);
+  std::uniform_real_distribution<float> uniform(-0.3f, 0.3f);
+  FlowTable& table = model.table.emplace();
+  for (int i = 0; i < n; ++i) {
+    table.nodes.push_back(0.25 + 0.7 * i / n);
+    for (int column = 0; column < i + 2; ++column) {
+      for (int at = 0; at < dimensions * dimensions; ++at) {
+        const bool diagonal = at % (dimensions + 1) == 0;
+        table.coefficients.push_back(uniform(random) + (column == 0 && diagonal ? 1.0f : 0.0f));
+      }
+    }
+    for (int d = 0; d < dimensions; ++d) table.offset.push_back(uniform(random));
+  }
+  if (readout_hidden.empty()) return model;
+  std::vector<int> widths = {(2 + n) * dimensions};
+  widths.insert(widths.end(), readout_hidden.begin(), readout_hidden.end());
+  widths.push_back(dimensions);
+  model.correction =
+      RandomFlowNet(FlowActivation::kRectifier,
+                    {FlowInput::kSlopes, FlowInput::kState0, FlowInput::kState}, widths, 22, 0.5f);
+  model.correction->slopes = n;
+  return model;
+}
+
 inline FlowPlan PlanOf(Method method, int steps, double s1 = 1.0) {
   return {.tableau = TableauFor({.method = method}), .steps = steps, .s1 = s1};
 }
