@@ -25,7 +25,7 @@ Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double marg
     if (!std::isfinite(at.candidate_error)) {
       fault = "not finite";
     } else if (learned && at.candidate_error > at.base_error + kGateReferenceTolerance) {
-      fault = absl::StrCat("does not beat ", at.base_plan);
+      fault = absl::StrCat("more than ", at.base_plan, ", which costs no more");
     } else if (!learned && at.candidate_error >= at.base_error) {
       fault = "does not beat the classical method";
     } else if (at.active_error.has_value() &&

@@ -99,14 +99,14 @@ class FakeRun final : public Run {
       steps = control_->adaptive_steps(segment);
     }
     segments_.push_back(
-        {.ticket = next_ticket_, .segment = segment, .evaluations = steps * stages_});
+        {.ticket = next_ticket_, .segment = segment, .evaluations = steps * stages_, .nfe = 0});
     control_->Admitted(number_, segment.rows);
     return next_ticket_++;
   }
 
   absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                const std::function<bool()>& cancelled) override {
-    for (int64_t i = 0; i < evaluations_max && HasRows(); ++i) {
+    for (int64_t i = 0; (control_->whole_solves || i < evaluations_max) && HasRows(); ++i) {
       absl::Status status = Evaluate(cancelled);
       if (!status.ok()) {
         segments_.clear();
@@ -120,7 +120,7 @@ class FakeRun final : public Run {
     std::vector<SolvedSegment> finished;
     std::erase_if(segments_, [&](const Inside& inside) {
       if (inside.evaluations > 0) return false;
-      finished.push_back({.ticket = inside.ticket, .rows = ResultOf(inside.segment)});
+      finished.push_back({.ticket = inside.ticket, .rows = ResultOf(inside)});
       return true;
     });
     return finished;
@@ -135,6 +135,7 @@ class FakeRun final : public Run {
     Ticket ticket = 0;
     Segment segment;
     int64_t evaluations = 0;  // to come; 0: finished
+    int32_t nfe = 0;          // made
     bool stepping = false;    // takes part in the step that is under way
   };
 
@@ -157,6 +158,7 @@ class FakeRun final : public Run {
       if (!inside.stepping) continue;
       sharing.push_back(inside.segment);
       seen.rows += inside.segment.rows;
+      ++inside.nfe;
       if (--inside.evaluations == 0) inside.stepping = false;
     }
     stage_ = (stage_ + 1) % stages_;
@@ -164,14 +166,15 @@ class FakeRun final : public Run {
     return control_->break_run ? control_->break_run(sharing) : absl::OkStatus();
   }
 
-  BatchResult ResultOf(const Segment& segment) const {
+  static BatchResult ResultOf(const Inside& inside) {
+    const Segment& segment = inside.segment;
     const auto rows = static_cast<size_t>(segment.rows);
     BatchResult result{.status = std::vector(rows, RowStatus::kConverged),
                        .state = HostTensor::Zeros(Dtype::kF32, {segment.rows, 1}),
                        .saved = {},
                        .outputs = {},
                        .log_density = {},
-                       .nfe = std::vector<int32_t>(rows, 3),
+                       .nfe = std::vector<int32_t>(rows, inside.nfe),
                        .correction_evaluations = std::vector<int32_t>(rows, 0),
                        .macs = std::vector<int64_t>(rows, 10),
                        .bucket = segment.rows};

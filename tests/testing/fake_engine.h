@@ -50,6 +50,7 @@ class FakeEngineControl {
   std::function<absl::Status(const std::vector<Segment>&)> break_run;
   std::function<void(const SeenEvaluation&)> on_evaluation;
   int64_t room = int64_t{1} << 40;  // of an empty run
+  bool whole_solves = false;        // each Advance ends all rows, as a fused engine's does
   // The number of steps of an adaptive row, which has no K.
   std::function<int64_t(const Segment&)> adaptive_steps;
 

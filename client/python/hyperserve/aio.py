@@ -15,6 +15,7 @@ from hyperserve.client import ADDRESS, TIMEOUT
 from hyperserve.errors import error_of
 from hyperserve.requests import Options
 from hyperserve.retry import Attempts, Failure, RetryPolicy
+from hyperserve.stream import Progress, StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 
 _BROKEN = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
@@ -27,8 +28,10 @@ class AsyncConnection:
         self._address = address
         self._receive_bytes_max = receive_bytes_max
         self._channel: grpc.aio.Channel | None = None  # opened within the event loop
+        self._closed = False
 
     async def close(self) -> None:
+        self._closed = True
         if self._channel is not None:
             await self._channel.close()
 
@@ -40,26 +43,30 @@ class AsyncConnection:
         deadline: wire.Deadline,
         request_id: str = "",
     ) -> wire.Reply:
-        call = self._open().unary_unary(method.path, method.serialize, method.parse)
         attempts = Attempts(policy)
         while True:
             failure = await self._before(deadline)
             if failure is None:
+                call = self._open().unary_unary(method.path, method.serialize, method.parse)
                 try:
                     return await call(request, timeout=max(deadline.left(), 0))
-                except grpc.aio.AioRpcError as error:
-                    failure = self._failure(error)
+                except (grpc.RpcError, grpc.aio.UsageError) as error:
+                    failure = wire.failure_of(self._address, error)
+                except asyncio.CancelledError:
+                    if not self._closed_under_way():
+                        raise
+                    failure = wire.CLOSED
             await self._pause(attempts, failure, deadline, request_id)
 
     async def stream(
-        self, policy: RetryPolicy, left: wire.StreamLeft, deadline: wire.Deadline
+        self, policy: RetryPolicy, left: StreamLeft, deadline: wire.Deadline
     ) -> AsyncGenerator[v1.SampleChunk, None]:
         method = wire.SAMPLE_STREAM
-        start = self._open().unary_stream(method.path, method.serialize, method.parse)
         attempts = Attempts(policy)
         while True:
             failure, before = await self._before(deadline), left.done
             if failure is None:
+                start = self._open().unary_stream(method.path, method.serialize, method.parse)
                 call = start(left.request, timeout=max(deadline.left(), 0))
                 try:
                     async for chunk in call:
@@ -67,8 +74,12 @@ class AsyncConnection:
                         yield chunk
                     left.end()
                     return
-                except grpc.aio.AioRpcError as error:
-                    failure = self._failure(error, left.resumable, left.done > before)
+                except grpc.RpcError as error:
+                    failure = wire.failure_of(self._address, error, left.resumable, left.done > before)
+                except asyncio.CancelledError:
+                    if not self._closed_under_way():
+                        raise
+                    failure = wire.CLOSED
                 finally:
                     call.cancel()
             await self._pause(attempts, failure, deadline, left.request_id)
@@ -78,7 +89,14 @@ class AsyncConnection:
             self._channel = grpc.aio.insecure_channel(self._address, wire.channel_options(self._receive_bytes_max))
         return self._channel
 
+    def _closed_under_way(self) -> bool:
+        """Whether `close` cancelled a call, and not somebody its task."""
+        task = asyncio.current_task()
+        return self._closed and (task is None or not task.cancelling())
+
     async def _before(self, deadline: wire.Deadline) -> Failure | None:
+        if self._closed:
+            return wire.CLOSED
         if deadline.left() <= 0:
             return wire.TOO_LATE
         return None if await self._connect(deadline) else wire.no_connection(self._address)
@@ -98,10 +116,6 @@ class AsyncConnection:
         except TimeoutError:
             return False
 
-    def _failure(self, error: grpc.aio.AioRpcError, repeatable: bool = False, progressed: bool = False) -> Failure:
-        trailers = error.trailing_metadata() or ()
-        return wire.failure_of(self._address, error.code(), error.details() or "", trailers, repeatable, progressed)
-
     @staticmethod
     async def _pause(attempts: Attempts, failure: Failure, deadline: wire.Deadline, request_id: str) -> None:
         delay = attempts.wait_after(failure, deadline.left())
@@ -110,12 +124,12 @@ class AsyncConnection:
         await asyncio.sleep(delay)
 
 
-class AsyncSampleStream(AsyncIterator[results.SampleChunk]):
+class AsyncSampleStream(Progress, AsyncIterator[results.SampleChunk]):
     """As hyperserve.SampleStream, for `async for`."""
 
-    def __init__(self, chunks: AsyncGenerator[v1.SampleChunk, None], left: wire.StreamLeft) -> None:
+    def __init__(self, chunks: AsyncGenerator[v1.SampleChunk, None], left: StreamLeft) -> None:
+        super().__init__(left)
         self._chunks = chunks
-        self._left = left
 
     async def __anext__(self) -> results.SampleChunk:
         return results.sample_chunk(await anext(self._chunks))
@@ -123,19 +137,6 @@ class AsyncSampleStream(AsyncIterator[results.SampleChunk]):
     async def aclose(self) -> None:
         """Ends the stream early."""
         await self._chunks.aclose()
-
-    @property
-    def rows(self) -> int:
-        return self._left.rows
-
-    @property
-    def done(self) -> int:
-        return self._left.done
-
-    @property
-    def info(self) -> results.SolveInfo | None:
-        summary = self._left.summary
-        return None if summary is None else results.solve_info(summary, self.rows)
 
 
 class AsyncClient:
@@ -155,6 +156,7 @@ class AsyncClient:
         self._connection = AsyncConnection(address, receive_bytes_max)
 
     async def close(self) -> None:
+        """As Client.close."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
@@ -176,8 +178,8 @@ class AsyncClient:
         state: bool = False,
         **options: Unpack[Options],
     ) -> results.ClassifyResult:
-        request = requests.classify(model, inputs, top_k, probabilities, logits, state, options)
-        return results.classify_result(await self._solving(wire.CLASSIFY, request, request.options, options))
+        """As Client.classify."""
+        return await self._run(requests.classify(model, inputs, top_k, probabilities, logits, state, options))
 
     async def sample(
         self,
@@ -189,8 +191,8 @@ class AsyncClient:
         log_density: bool = False,
         **options: Unpack[Options],
     ) -> results.SampleResult:
-        request = requests.sample(model, rows, seed, first_row, log_density, options)
-        return results.sample_result(await self._solving(wire.SAMPLE, request, request.options, options))
+        """As Client.sample."""
+        return await self._run(requests.sample(model, rows, seed, first_row, log_density, options))
 
     def sample_stream(
         self,
@@ -203,12 +205,13 @@ class AsyncClient:
         chunk_rows: int = 0,
         **options: Unpack[Options],
     ) -> AsyncSampleStream:
-        left = wire.StreamLeft(requests.sample(model, rows, seed, first_row, log_density, options), chunk_rows)
-        return AsyncSampleStream(self._connection.stream(self._retry, left, self._deadline(options)), left)
+        """As Client.sample_stream."""
+        left = requests.sample_stream(model, rows, seed, first_row, log_density, chunk_rows, options)
+        return AsyncSampleStream(self._connection.stream(self._retry, left, self._deadline(options.get("timeout"))), left)
 
     async def log_prob(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbResult:
-        request = requests.log_prob(model, inputs, options)
-        return results.log_prob_result(await self._solving(wire.LOG_PROB, request, request.options, options))
+        """As Client.log_prob."""
+        return await self._run(requests.log_prob(model, inputs, options))
 
     async def solve(
         self,
@@ -221,32 +224,24 @@ class AsyncClient:
         partial_states: bool = False,
         **options: Unpack[Options],
     ) -> results.SolveResult:
-        request = requests.solve(model, inputs, state, span, save_at, partial_states, options)
-        return results.solve_result(await self._solving(wire.SOLVE, request, request.options, options))
+        """As Client.solve."""
+        return await self._run(requests.solve(model, inputs, state, span, save_at, partial_states, options))
 
     async def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
-        return catalog.models(await self._plain(wire.LIST_MODELS, v1.ListModelsRequest(), timeout))
+        """As Client.models."""
+        return await self._run(requests.models(timeout))
 
     async def model(self, name: str, *, timeout: float | None = None) -> catalog.ModelDetail:
-        return catalog.model_detail(await self._plain(wire.GET_MODEL, v1.GetModelRequest(model=name), timeout))
+        """As Client.model."""
+        return await self._run(requests.model(name, timeout))
 
     async def server_info(self, *, timeout: float | None = None) -> catalog.ServerInfo:
-        return catalog.server_info(await self._plain(wire.GET_SERVER_INFO, v1.GetServerInfoRequest(), timeout))
+        """As Client.server_info."""
+        return await self._run(requests.server_info(timeout))
 
-    def _deadline(self, options: Options) -> wire.Deadline:
-        return wire.Deadline(options.get("timeout", self._timeout))
+    def _deadline(self, timeout: float | None) -> wire.Deadline:
+        return wire.Deadline(self._timeout if timeout is None else timeout)
 
-    async def _solving(
-        self,
-        method: wire.Method[wire.Request, wire.Reply],
-        request: wire.Request,
-        named: v1.SolveOptions,
-        options: Options,
-    ) -> wire.Reply:
-        return await self._connection.unary(self._retry, method, request, self._deadline(options), named.request_id)
-
-    async def _plain(
-        self, method: wire.Method[wire.Request, wire.Reply], request: wire.Request, timeout: float | None
-    ) -> wire.Reply:
-        deadline = wire.Deadline(self._timeout if timeout is None else timeout)
-        return await self._connection.unary(self._retry, method, request, deadline)
+    async def _run(self, call: requests.Call[wire.Request, wire.Reply, requests.Result]) -> requests.Result:
+        deadline = self._deadline(call.timeout)
+        return call.read(await self._connection.unary(self._retry, call.method, call.request, deadline, call.request_id))

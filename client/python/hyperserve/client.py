@@ -10,18 +10,19 @@ from hyperserve import catalog, requests, results, wire
 from hyperserve.connection import Connection
 from hyperserve.requests import Options
 from hyperserve.retry import RetryPolicy
+from hyperserve.stream import Progress, StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 
 ADDRESS = "127.0.0.1:8500"
 TIMEOUT = 30.0
 
 
-class SampleStream(Iterator[results.SampleChunk]):
-    """Chunks of samples, in row order. `done` of `rows` have arrived. `info` is the summary, after the last chunk."""
+class SampleStream(Progress, Iterator[results.SampleChunk]):
+    """Chunks of samples, in row order."""
 
-    def __init__(self, chunks: Generator[v1.SampleChunk, None, None], left: wire.StreamLeft) -> None:
+    def __init__(self, chunks: Generator[v1.SampleChunk, None, None], left: StreamLeft) -> None:
+        super().__init__(left)
         self._chunks = chunks
-        self._left = left
 
     def __next__(self) -> results.SampleChunk:
         return results.sample_chunk(next(self._chunks))
@@ -30,26 +31,15 @@ class SampleStream(Iterator[results.SampleChunk]):
         """Ends the stream early."""
         self._chunks.close()
 
-    @property
-    def rows(self) -> int:
-        return self._left.rows
-
-    @property
-    def done(self) -> int:
-        return self._left.done
-
-    @property
-    def info(self) -> results.SolveInfo | None:
-        summary = self._left.summary
-        return None if summary is None else results.solve_info(summary, self.rows)
-
 
 class Client:
     """Calls a daemon. Thread-safe; all calls share one connection, which the first call opens.
 
-    Calls raise the exceptions of hyperserve.errors. Every call has a deadline: `timeout` seconds, retries included.
-    Calls that solve take the options of hyperserve.requests.Options by name. Rows that fail do not fail the call: see
-    `info.failed_rows`.
+    A call that fails raises the exception of its code (hyperserve.errors), TypeError for what is no array of numbers, and
+    ValueError for a timeout that is not positive and finite. Every call has a deadline: `timeout` seconds, retries
+    included. Arrays go in as anything that numpy or torch holds, uint8 as it is and other numbers as float32, or as float64
+    for a plan in tier double. Calls that solve take the options of hyperserve.requests.Options by name. Rows that fail do
+    not fail the call: they hold NaN (labels -1), and `info.failed_rows` numbers them.
     """
 
     def __init__(
@@ -66,7 +56,7 @@ class Client:
         self._connection = Connection(address, receive_bytes_max)
 
     def close(self) -> None:
-        """Ends the connection; calls that are under way fail."""
+        """Ends the connection; calls that are under way fail, and later ones as well: UnavailableError."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -88,9 +78,12 @@ class Client:
         state: bool = False,
         **options: Unpack[Options],
     ) -> results.ClassifyResult:
-        """Labels of inputs [rows, input shape]: uint8 images, or numbers as the model takes them."""
-        request = requests.classify(model, inputs, top_k, probabilities, logits, state, options)
-        return results.classify_result(self._solving(wire.CLASSIFY, request, request.options, options))
+        """Labels of inputs [rows, input shape]: uint8 images, or numbers as the model takes them.
+
+        `top_k`: the k most probable classes with their probabilities; 0: none. `logits`, `probabilities` and `state`, which
+        is z at the end of the solve, are returned where they are asked for.
+        """
+        return self._run(requests.classify(model, inputs, top_k, probabilities, logits, state, options))
 
     def sample(
         self,
@@ -102,9 +95,11 @@ class Client:
         log_density: bool = False,
         **options: Unpack[Options],
     ) -> results.SampleResult:
-        """Samples first_row to first_row + rows - 1 of the sequence that `seed` begins."""
-        request = requests.sample(model, rows, seed, first_row, log_density, options)
-        return results.sample_result(self._solving(wire.SAMPLE, request, request.options, options))
+        """Samples [rows, dimensions] of a flow: first_row to first_row + rows - 1 of the sequence that `seed` begins.
+
+        With `log_density`, log p of each as well: [rows], in nats.
+        """
+        return self._run(requests.sample(model, rows, seed, first_row, log_density, options))
 
     def sample_stream(
         self,
@@ -117,14 +112,16 @@ class Client:
         chunk_rows: int = 0,
         **options: Unpack[Options],
     ) -> SampleStream:
-        """The same samples in chunks, any number of rows; solved as they are read. The first `next` makes the call."""
-        left = wire.StreamLeft(requests.sample(model, rows, seed, first_row, log_density, options), chunk_rows)
-        return SampleStream(self._connection.stream(self._retry, left, self._deadline(options)), left)
+        """The same samples in chunks of `chunk_rows`, any number of rows; solved as they are read. 0: the server chooses.
+
+        The first `next` makes the call; the deadline begins here.
+        """
+        left = requests.sample_stream(model, rows, seed, first_row, log_density, chunk_rows, options)
+        return SampleStream(self._connection.stream(self._retry, left, self._deadline(options.get("timeout"))), left)
 
     def log_prob(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbResult:
-        """log p(x) of points [rows, dimensions]."""
-        request = requests.log_prob(model, inputs, options)
-        return results.log_prob_result(self._solving(wire.LOG_PROB, request, request.options, options))
+        """log p(x) of points [rows, dimensions] of a flow: float64 [rows], in nats."""
+        return self._run(requests.log_prob(model, inputs, options))
 
     def solve(
         self,
@@ -137,36 +134,29 @@ class Client:
         partial_states: bool = False,
         **options: Unpack[Options],
     ) -> results.SolveResult:
-        """The initial value problem: from inputs x or from states z, over the model's span or another."""
-        request = requests.solve(model, inputs, state, span, save_at, partial_states, options)
-        return results.solve_result(self._solving(wire.SOLVE, request, request.options, options))
+        """The initial value problem from either `inputs` x [rows, input shape] or `state` z [rows, state shape].
+
+        Inputs go through the stem first; a state stands at the begin of the span. `span` is (begin, end), begin < end; None:
+        the model's. `save_at` holds strictly increasing depths within it, at which the states are returned as well. With
+        `partial_states`, rows that failed keep their last state, instead of NaN.
+        """
+        return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, options))
 
     def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
         """All models that are served, sorted by name."""
-        return catalog.models(self._plain(wire.LIST_MODELS, v1.ListModelsRequest(), timeout))
+        return self._run(requests.models(timeout))
 
     def model(self, name: str, *, timeout: float | None = None) -> catalog.ModelDetail:
         """One model with its shapes and every measured plan."""
-        return catalog.model_detail(self._plain(wire.GET_MODEL, v1.GetModelRequest(model=name), timeout))
+        return self._run(requests.model(name, timeout))
 
     def server_info(self, *, timeout: float | None = None) -> catalog.ServerInfo:
         """Version, devices, engines and limits of the daemon."""
-        return catalog.server_info(self._plain(wire.GET_SERVER_INFO, v1.GetServerInfoRequest(), timeout))
+        return self._run(requests.server_info(timeout))
 
-    def _deadline(self, options: Options) -> wire.Deadline:
-        return wire.Deadline(options.get("timeout", self._timeout))
+    def _deadline(self, timeout: float | None) -> wire.Deadline:
+        return wire.Deadline(self._timeout if timeout is None else timeout)
 
-    def _solving(
-        self,
-        method: wire.Method[wire.Request, wire.Reply],
-        request: wire.Request,
-        named: v1.SolveOptions,
-        options: Options,
-    ) -> wire.Reply:
-        return self._connection.unary(self._retry, method, request, self._deadline(options), named.request_id)
-
-    def _plain(
-        self, method: wire.Method[wire.Request, wire.Reply], request: wire.Request, timeout: float | None
-    ) -> wire.Reply:
-        deadline = wire.Deadline(self._timeout if timeout is None else timeout)
-        return self._connection.unary(self._retry, method, request, deadline)
+    def _run(self, call: requests.Call[wire.Request, wire.Reply, requests.Result]) -> requests.Result:
+        deadline = self._deadline(call.timeout)
+        return call.read(self._connection.unary(self._retry, call.method, call.request, deadline, call.request_id))

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator
 from typing import Any
 
 import grpc
 
-from hyperserve.errors import HyperserveError, error_of
+from hyperserve.errors import error_of
 from hyperserve.retry import Attempts, Failure, RetryPolicy
+from hyperserve.stream import StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 from hyperserve.wire import (
+    CLOSED,
     SAMPLE_STREAM,
     TOO_LATE,
     Deadline,
     Method,
     Reply,
     Request,
-    StreamLeft,
     channel_options,
     failure_of,
     no_connection,
 )
 
+WATCH_SECONDS_MAX = 0.2  # `close` waits for a thread that watches the channel
 _READY = grpc.ChannelConnectivity.READY.value[0]
 _BROKEN = (grpc.ChannelConnectivity.TRANSIENT_FAILURE.value[0], grpc.ChannelConnectivity.SHUTDOWN.value[0])
 
@@ -35,6 +38,8 @@ class Connection:
         # The calls that grpc.aio and C++ have in public. What the sync channel has in public, `subscribe`, keeps a thread
         # that reports errors of its own when the channel is closed.
         self._states: Any = self._channel._channel  # type: ignore[attr-defined]
+        # Held by the one thread that watches the channel: grpc gives each watcher the next event of any of them.
+        self._watching = threading.Lock()
 
     def close(self) -> None:
         self._channel.close()
@@ -55,61 +60,64 @@ class Connection:
             if failure is None:
                 try:
                     return call(request, timeout=max(deadline.left(), 0))
-                except grpc.RpcError as error:
-                    failure = self._failure(error)
+                except (grpc.RpcError, ValueError) as error:
+                    failure = failure_of(self._address, error)
             self._pause(attempts, failure, deadline, request_id)
 
     def stream(self, policy: RetryPolicy, left: StreamLeft, deadline: Deadline) -> Generator[v1.SampleChunk, None, None]:
         """Each row once and in order. A broken stream goes on after its last row, on the same generation."""
-        start = self._channel.unary_stream(SAMPLE_STREAM.path, SAMPLE_STREAM.serialize, SAMPLE_STREAM.parse)
         attempts = Attempts(policy)
         while True:
             failure, before = self._before(deadline), left.done
             if failure is None:
-                call = start(left.request, timeout=max(deadline.left(), 0))
                 try:
-                    for chunk in call:
-                        left.take(chunk)
-                        yield chunk
-                    left.end()
+                    yield from self._chunks(left, deadline)
                     return
-                except grpc.RpcError as error:
-                    failure = self._failure(error, left.resumable, left.done > before)
-                finally:
-                    call.cancel()
+                except (grpc.RpcError, ValueError) as error:
+                    failure = failure_of(self._address, error, left.resumable, left.done > before)
             self._pause(attempts, failure, deadline, left.request_id)
+
+    def _chunks(self, left: StreamLeft, deadline: Deadline) -> Generator[v1.SampleChunk, None, None]:
+        """Those of one attempt."""
+        start = self._channel.unary_stream(SAMPLE_STREAM.path, SAMPLE_STREAM.serialize, SAMPLE_STREAM.parse)
+        call = start(left.request, timeout=max(deadline.left(), 0))
+        try:
+            for chunk in call:
+                left.take(chunk)
+                yield chunk
+            left.end()
+        finally:
+            call.cancel()
 
     def _before(self, deadline: Deadline) -> Failure | None:
         """Why an attempt cannot be sent."""
         if deadline.left() <= 0:
             return TOO_LATE
-        return None if self._connect(deadline) else no_connection(self._address)
-
-    def _failure(self, error: grpc.RpcError, repeatable: bool = False, progressed: bool = False) -> Failure:
-        if not isinstance(error, grpc.Call):
-            raise error
-        trailers = error.trailing_metadata() or ()
-        return failure_of(self._address, error.code(), error.details() or "", trailers, repeatable, progressed)
+        try:
+            return None if self._connect(deadline) else no_connection(self._address)
+        except ValueError:  # of grpc, on a closed channel
+            return CLOSED
 
     @staticmethod
     def _pause(attempts: Attempts, failure: Failure, deadline: Deadline, request_id: str) -> None:
         """Waits before the next attempt, or raises."""
         delay = attempts.wait_after(failure, deadline.left())
         if delay is None:
-            raise _raisable(failure, request_id)
+            raise error_of(failure.code, failure.message, request_id)
         time.sleep(delay)
 
     def _connect(self, deadline: Deadline) -> bool:
         """False when connecting fails or the deadline passes."""
-        end = time.time() + max(deadline.left(), 0)
         while True:
             state = self._states.check_connectivity_state(True)
             if state == _READY:
                 return True
-            if state in _BROKEN or time.time() >= end:
+            if state in _BROKEN or not self._watching.acquire(timeout=max(deadline.left(), 0)):
                 return False
-            self._states.watch_connectivity_state(state, end)
-
-
-def _raisable(failure: Failure, request_id: str) -> HyperserveError:
-    return error_of(failure.code, failure.message, request_id)
+            try:
+                wait = min(deadline.left(), WATCH_SECONDS_MAX)
+                if wait <= 0:
+                    return False
+                self._states.watch_connectivity_state(state, time.time() + wait)
+            finally:
+                self._watching.release()

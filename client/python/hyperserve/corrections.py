@@ -7,17 +7,22 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hyperserve.arrays import as_numpy
-from hyperserve.folder import ModelFolderError, find_program
-from hyperserve.layers import LayerList
+from hyperserve import local
+from hyperserve.arrays import Array, as_numpy
+from hyperserve.client import Client
+from hyperserve.exporting import compare_field, written_dtype
+from hyperserve.folder import check, staged_model, sync, sync_all, write_json
+from hyperserve.layers import DenseModule, LayerList
 from hyperserve.tensor_files import write_safetensors
+
+BASE_FILES = ("model.json", "weights.safetensors")
 
 
 def export_correction(
@@ -36,18 +41,18 @@ def export_correction(
 ) -> pathlib.Path:
     """The folder of the new generation, which a daemon finds, or hyperserve.admin.publish sends. The gate decides there.
 
-    `example` holds rows of what the net sees: `inputs`, concatenated. `probe` holds 16 to 256 rows on which the gate
-    measures: inputs of a classifier, starts of the solve for a flow. `steps` are the K at which it claims to win.
+    `net` maps rows of what it sees, `inputs` concatenated, to rows of the state's shape; it is copied, never changed.
+    `example` [rows, ...] holds such rows. `probe` [16 to 256 rows, ...] is what the gate measures on: inputs of a
+    classifier, starts of the solve for a flow. `eps` are the smallest and the largest step size of the training, `steps`
+    the K at which it claims to win; docs/MODEL_FORMAT.md says more of both.
+
+    The generation is checked, and g compared in float64 with the net, before it takes a number. NotExportable, ExportError,
+    ModelFolderError and ValueError say what was wrong; then nothing of it is left.
     """
-    import torch
-
-    from hyperserve.torch_modules import Converter
-
-    folder, checker = pathlib.Path(model), find_program(program)
-    layers = LayerList("net")
-    with torch.no_grad():
-        x = torch.as_tensor(example).detach().cpu()
-        Converter(layers, torch.float32).add(net.cpu().eval(), "net", x, torch.zeros(len(x)))
+    folder = pathlib.Path(model).absolute()
+    if pathlib.PurePath(method).name != method:
+        raise ValueError(f"method {method!r}; the name of a folder wanted, as in plans: heun")
+    layers = _converted(net, example)
     spec = {
         "format": 1,
         "method": method,
@@ -60,29 +65,79 @@ def export_correction(
         "provenance": dict(provenance or {}),
     }
     rows = as_numpy(probe)
-    methods = folder / "hypersolvers" / method
-    written = methods / f".tmp-{uuid.uuid4()}"
-    written.mkdir(parents=True)
-    try:
-        (written / "hypersolver.json").write_text(json.dumps(spec, indent=1) + "\n", "utf-8")
+    _compare(net, layers, example, program)
+    with tempfile.TemporaryDirectory() as staging:
+        staged = pathlib.Path(staging) / folder.name
+        written = staged / "hypersolvers" / method / "1"
+        written.mkdir(parents=True)
+        for name in BASE_FILES:
+            (staged / name).symlink_to(folder / name)
+        write_json(written / "hypersolver.json", spec)
         write_safetensors(written / "weights.safetensors", layers.tensors)
         write_safetensors(written / "probe.safetensors", {"x": rows if rows.dtype == np.uint8 else rows.astype(np.float32)})
         _write_manifest(written)
-        generation = _take_number(methods, written)
-    except BaseException:
-        shutil.rmtree(written)
-        raise
-    done = subprocess.run([checker, f"--check={folder}"], capture_output=True, text=True)
-    if done.returncode != 0:
-        shutil.rmtree(generation)
-        raise ModelFolderError(f"{folder} does not fit with {generation.name}:\n{done.stdout}{done.stderr}".strip())
-    return generation
+        check(staged, program)
+        return _publish(written, folder / "hypersolvers" / method)
 
 
 def base_digest(model: pathlib.Path) -> str:
     """The SHA-256 of the raw SHA-256 of model.json followed by that of weights.safetensors."""
-    parts = (hashlib.sha256((model / name).read_bytes()).digest() for name in ("model.json", "weights.safetensors"))
+    parts = (hashlib.sha256((model / name).read_bytes()).digest() for name in BASE_FILES)
     return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _converted(net: Any, example: Any) -> LayerList:
+    import torch
+
+    from hyperserve.torch_modules import Converter, double, example_rows
+
+    layers, x = LayerList("net"), example_rows(example)
+    with torch.no_grad():
+        Converter(layers, written_dtype([net])).add(double(net, "net"), "net", x, torch.zeros(len(x), dtype=torch.float64))
+    return layers
+
+
+def _compare(net: Any, layers: LayerList, example: Any, program: str | os.PathLike[str] | None) -> None:
+    """Serves g as a field, and compares it as fields are: of the state [what g sees, its answer], g moves the latter."""
+    import torch
+    from torch import nn
+
+    from hyperserve.torch_modules import apply, double, example_rows, far
+
+    class Field(nn.Module):  # type: ignore[misc]
+        def forward(self, s: Any, z: Any) -> Any:
+            return torch.cat([torch.zeros_like(z[:, :seen]), apply(g, z[:, :seen], s.expand(len(z)))], 1)
+
+    g, x = double(net, "net"), example_rows(example)
+    depths = torch.linspace(0, 1, len(x), dtype=torch.float64)
+    with torch.no_grad():
+        seen, answer = x.shape[1], apply(g, x, depths)
+    if answer.shape[2:] != x.shape[2:]:
+        raise ValueError(f"the net maps {tuple(x.shape)} to {tuple(answer.shape)}; only features or channels may differ")
+    z = torch.cat([x, answer], 1)
+    spec, tensors = _as_field(layers, seen, list(z.shape[1:]))
+    with tempfile.TemporaryDirectory() as folder, staged_model(f"{folder}/g", spec, tensors, program) as staged:
+        with local.daemon(staged.parent, program) as address, Client(address) as client:
+            compare_field(client, staged.name, Field(), far(z, depths)[0], (0.0, 1.0))
+
+
+def _as_field(net: LayerList, seen: int, shape: list[int]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A model whose field is the net on the first `seen` features or channels of its state, and moves the others."""
+    width, pixels = shape[0], [1] * (len(shape) - 1)
+    field, unit = LayerList("field"), np.eye(width)
+    field.add_dense(DenseModule("seen", unit[:seen].reshape(seen, width, *pixels), None))
+    for name, tensor in net.tensors.items():
+        _, place, rest = name.split(".", 2)
+        field.tensors[f"field.{int(place) + 1}.{rest}"] = tensor
+    field.layers += net.layers
+    field.add_dense(DenseModule("answer", unit[:, seen:].reshape(width, width - seen, *pixels), None))
+    spec: dict[str, Any] = {"format": 1, "span": [0, 1], "input": {"shape": shape}, "field": field.layers}
+    if not pixels:
+        return spec | {"kind": "flow", "direction": "noise_to_data"}, field.tensors
+    head = LayerList("head")  # images are the states of classifiers only
+    head.add("mean_pool")
+    head.add_dense(DenseModule("logits", np.eye(1, width), None))
+    return spec | {"kind": "classifier", "head": head.layers}, field.tensors | head.tensors
 
 
 def _write_manifest(folder: pathlib.Path) -> None:
@@ -90,10 +145,25 @@ def _write_manifest(folder: pathlib.Path) -> None:
     for path in sorted(folder.iterdir()):
         content = path.read_bytes()
         files.append({"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
-    (folder / "MANIFEST.json").write_text(json.dumps({"format": 1, "files": files}, indent=1) + "\n", "utf-8")
+    write_json(folder / "MANIFEST.json", {"format": 1, "files": files})
 
 
-def _take_number(methods: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
+def _publish(written: pathlib.Path, methods: pathlib.Path) -> pathlib.Path:
+    """Copies a complete generation beside the others, onto the disk, and gives it its number."""
+    methods.mkdir(parents=True, exist_ok=True)
+    copied = methods / f".tmp-{uuid.uuid4()}"
+    try:
+        shutil.copytree(written, copied)
+        sync_all(copied)
+        generation = _take_number(methods, copied)
+    except BaseException:
+        shutil.rmtree(copied, ignore_errors=True)
+        raise
+    sync(methods)
+    return generation
+
+
+def _take_number(methods: pathlib.Path, copied: pathlib.Path) -> pathlib.Path:
     """Renames the folder to 1 + the highest number ever used, or to the next where another publisher was faster."""
     used = [int(path.name) for path in methods.iterdir() if path.name.isdigit()]
     if (methods / "ACTIVE").exists():
@@ -103,7 +173,7 @@ def _take_number(methods: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
     number = max(used, default=0) + 1
     while True:
         try:
-            return written.rename(methods / str(number))
+            return copied.rename(methods / str(number))
         except OSError:
             if not (methods / str(number)).exists():
                 raise

@@ -16,6 +16,9 @@ class HyperserveError(Exception):
         self.message = message
         self.request_id = request_id
 
+    def __reduce__(self) -> tuple[type[HyperserveError], tuple[str, str]]:
+        return type(self), (self.message, self.request_id)  # what __init__ takes; `args` holds the whole text
+
 
 class InvalidArgumentError(HyperserveError):
     """Wrong for every server: shape, dtype, NaN, an unknown method, too many rows or steps."""

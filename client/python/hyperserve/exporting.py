@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +12,10 @@ import numpy as np
 from hyperserve import local
 from hyperserve.arrays import Array
 from hyperserve.client import Client
-from hyperserve.folder import write_model
+from hyperserve.folder import staged_model
 from hyperserve.layers import LayerList, LayoutError
+
+REPLY_BYTES_MAX = (64 << 20) - (64 << 10)  # what a daemon grants and a client receives
 
 
 class ExportError(LayoutError):
@@ -39,56 +38,83 @@ def export(
     """Writes the field `module` (a flow; with `head`, and perhaps `stem`, a classifier) into the new folder.
 
     `module` is an nn.Sequential or a module of your own, with forward(x) or forward(t, x), a torchdyn NeuralODE, or an
-    nn.Sequential that holds one: what stands before it is the stem, what follows the head. `example` holds rows of inputs.
-    NotExportable names each part that the format cannot hold. `hyperserve --check` reads the folder, a daemon serves it, and
-    ExportError says where its answers in float64 are not the module's.
+    nn.Sequential that holds one: what stands before it is the stem, what follows the head. `example` [rows, input shape]
+    holds inputs, of which eight are taken. `span` is (s0, s1), the depths of the solve. Modules are copied, never changed;
+    tensors are written as float64 if any of the module's is, or else as float32.
+
+    `hyperserve --check` reads the folder and a daemon serves it, before it takes its name. NotExportable names each part
+    that the format cannot hold, ExportError says where served answers are not the module's, ModelFolderError what does not
+    fit, ValueError what is wrong with the example, FileExistsError and FileNotFoundError what is there and what is not.
     """
     import torch
 
-    from hyperserve.torch_modules import AGREEMENT, Converter, apply
-
-    def double(part: Any) -> Any:
-        return copy.deepcopy(part).cpu().double().eval()
+    from hyperserve.torch_modules import Converter, apply, double, example_rows, far
 
     module, stem, head = _parts(module, stem, head)
-    dtypes = {tensor.dtype for part in (module, stem, head) if part is not None for tensor in part.parameters()}
-    dtype = torch.float64 if torch.float64 in dtypes else torch.float32
-    field, stem, head = double(_field_of(module)), stem and double(stem), head and double(head)
-    x = torch.as_tensor(example).detach().cpu().double()[:8]
-    if x.dim() < 2:
-        raise ValueError(f"an example of shape {tuple(x.shape)}; rows of inputs wanted")
-    lists = {name: LayerList(name) for name in ("stem", "field", "head")}
+    dtype = written_dtype((module, stem, head))
+    field = double(_field_of(module), "field")
+    stem, head = stem and double(stem, "stem"), head and double(head, "head")
+    x, lists = example_rows(example), {name: LayerList(name) for name in ("stem", "field", "head")}
+    begin, length = span[0], span[1] - span[0]
     with torch.no_grad():
-        depths = torch.linspace(span[0], span[1], len(x), dtype=torch.float64)  # another one in each row
+        depths = torch.linspace(*span, len(x), dtype=torch.float64)  # another one in each row
         z = x if stem is None else Converter(lists["stem"], dtype).add(stem, "stem", x, depths)
         slope = Converter(lists["field"], dtype).add(field, "field", z, depths)
         if slope.shape != z.shape:
             raise ValueError(f"the field maps {tuple(z.shape)} to {tuple(slope.shape)}; it must keep the shape")
         if head is not None:
             Converter(lists["head"], dtype).add(head, "head", z, depths)
-
-        def euler(begin: float) -> Any:
-            return z + (span[1] - begin) * apply(field, z, torch.full((len(z),), begin, dtype=torch.float64))
-
-        inside = span[0] + 0.25 * (span[1] - span[0])
-        wanted = {"field": euler(inside)} | ({} if head is None else {"whole": head(euler(span[0]))})
+            end = z + length * apply(field, z, torch.full((len(z),), begin, dtype=torch.float64))
+            logits = head(end)
     spec: dict[str, Any] = {"format": 1, "kind": "flow" if head is None else "classifier", "span": list(span)}
     spec |= {"direction": direction} if head is None else {}
     spec["input"] = {"shape": list(x.shape[1:])} | ({"unit_range": True} if unit_range else {})
     spec |= {name: part.layers for name, part in lists.items() if part.layers}
     spec |= {"labels": list(labels)} if labels else {}
     tensors = {name: tensor for part in lists.values() for name, tensor in part.tensors.items()}
-    path = write_model(folder, spec, tensors, program)
-    try:
-        found = _served(path, x.numpy(), z.numpy(), (inside, span[1]), head is not None, program)
-        for part, answer in wanted.items():
-            difference = float(np.abs(found[part] - answer.numpy()).max() / max(np.abs(answer.numpy()).max(), 1e-30))
-            if not difference <= AGREEMENT:
-                raise ExportError(f"{part}: the served model differs from the module by {difference:.1e}, above {AGREEMENT}")
-    except BaseException:
-        shutil.rmtree(path)
-        raise
-    return path
+    with staged_model(folder, spec, tensors, program) as staged:
+        with local.daemon(staged.parent, program) as address, Client(address) as client:
+            compare_field(client, staged.name, field, far(z, depths)[0], span)
+            if head is not None:
+                served = client.classify(staged.name, x.numpy(), plan="euler:1/double", logits=True).logits
+                _compare("the whole model", served, logits)
+    return pathlib.Path(folder)
+
+
+def compare_field(client: Client, model: str, field: Any, z: Any, span: tuple[float, float]) -> None:
+    """ExportError where a slope of the served field at z [rows, state shape], at one of four depths, is not the module's."""
+    import torch
+
+    from hyperserve.torch_modules import apply
+
+    length = span[1] - span[0]
+    for share in (0.0, 0.25, 0.5, 0.875):  # of one Euler step each; exact in binary
+        begin, step = span[0] + share * length, 0.125 * length
+        for rows in z.split(8):
+            end = client.solve(model, state=rows.numpy(), span=(begin, begin + step), plan="euler:1/double",
+                               max_reply_bytes=REPLY_BYTES_MAX).state  # fmt: skip
+            with torch.no_grad():
+                slope = apply(field, rows, torch.full((len(rows),), begin, dtype=torch.float64))
+            # The subtraction leaves an error of the size of z.
+            _compare(f"the field at depth {begin:g}", (end - rows.numpy()) / step, slope, 1e-6 * float(rows.abs().max()))
+
+
+def _compare(part: str, served: Array | None, wanted: Any, floor: float = 0.0) -> None:
+    import torch
+
+    from hyperserve.torch_modules import AGREEMENT, difference
+
+    found = difference(torch.from_numpy(np.asarray(served)), wanted, len(wanted), floor)
+    if not found <= AGREEMENT:
+        raise ExportError(f"{part}: the served model differs from the module by {found:.1e}, above {AGREEMENT}")
+
+
+def written_dtype(parts: Sequence[Any]) -> Any:
+    """That of the tensors that are written."""
+    import torch
+
+    dtypes = {tensor.dtype for part in parts if part is not None for tensor in part.parameters()}
+    return torch.float64 if torch.float64 in dtypes else torch.float32
 
 
 def _parts(module: Any, stem: Any, head: Any) -> tuple[Any, Any, Any]:
@@ -110,19 +136,3 @@ def _field_of(module: Any) -> Any:
     while type(module).__name__ in ("NeuralODE", "NeuralDE", "DEFunc", "DEFuncBase"):
         module = next(getattr(module, name) for name in ("vf", "defunc", "m") if hasattr(module, name))
     return module
-
-
-def _served(
-    path: pathlib.Path, x: Array, z: Array, span: tuple[float, float], classifier: bool, program: str | os.PathLike[str] | None
-) -> dict[str, Array]:
-    """One Euler step of the field in float64, and of a classifier the logits after one step over its span."""
-    with tempfile.TemporaryDirectory() as repository:
-        shutil.copytree(path, pathlib.Path(repository) / path.name)
-        with local.daemon(repository, program) as address, Client(address) as client:
-            plan = "euler:1/double"
-            found = {"field": client.solve(path.name, state=z, span=span, plan=plan).state}
-            if classifier:
-                logits = client.classify(path.name, x, plan=plan, logits=True).logits
-                assert logits is not None
-                found["whole"] = logits
-            return found

@@ -12,10 +12,11 @@ import os
 import pathlib
 import sys
 
-from hyperserve.folder import ModelFolderError, write_model
+from hyperserve.folder import ModelFolderError, staged_model
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import LAYOUTS, Choices
-from hyperserve.tensor_files import TensorFileError, read_tensors
+from hyperserve.pickles import TensorFileError
+from hyperserve.tensor_files import read_tensors
 
 
 def import_model(
@@ -26,12 +27,17 @@ def import_model(
     choices: Choices = Choices(),
     program: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
-    """The folder, which is new. TensorFileError, LayoutError and ModelFolderError say what does not fit."""
+    """The folder, which is new, of a state dict in `file`. `layout` is one of hyperserve.layouts.LAYOUTS.
+
+    TensorFileError says what is wrong with the file, LayoutError which tensors do not have the layout, ModelFolderError what
+    `hyperserve --check` says, FileExistsError and FileNotFoundError what is there and what is not.
+    """
     try:
         imported = LAYOUTS[layout](read_tensors(file), choices)
     except LayoutError as error:
         raise LayoutError(f"{os.fspath(file)}: not of layout {layout}: {error}") from None
-    return write_model(folder, imported.spec, imported.tensors, program)
+    with staged_model(folder, imported.spec, imported.tensors, program):
+        return pathlib.Path(folder)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -43,14 +49,14 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--activation", help="between the field's layers, instead of the layout's: one, or a,b,c")
     parser.add_argument("--time", choices=("first", "last", "none"), help="its place among the inputs of the field")
     parser.add_argument("--direction", choices=("noise_to_data", "data_to_noise"), help="which way the field runs")
-    parser.add_argument("--span", type=float, nargs=2, default=(0.0, 1.0), metavar=("S0", "S1"))
+    parser.add_argument("--span", type=float, nargs=2, metavar=("S0", "S1"), help="default: the layout's, mostly 0 1")
     parser.add_argument("--hyperserve", help="the daemon's program, for --check; default: HYPERSERVE_BINARY or the PATH")
     given = parser.parse_args(words)
     choices = Choices(
         activations=given.activation.split(",") if given.activation else None,
         time=given.time,
         direction=given.direction,
-        span=tuple(given.span),
+        span=(given.span[0], given.span[1]) if given.span else None,
     )
     try:
         folder = import_model(given.file, given.folder, layout=given.layout, choices=choices, program=given.hyperserve)

@@ -18,11 +18,20 @@ class LayoutError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class DenseModule:
-    """A module with tensors of its own."""
+    """A linear layer, weight [out, in], or a convolution, weight [out, in, height, width]. LayoutError where it is neither."""
 
     name: str
     weight: Array
-    bias: Array | None
+    bias: Array | None  # [out]
+
+    def __post_init__(self) -> None:
+        if self.weight.ndim not in (2, 4) or 0 in self.weight.shape:
+            raise LayoutError(f"{self.name}: no weight of a linear layer or convolution, but one of shape {self.weight.shape}")
+        for tensor in (self.weight, *([] if self.bias is None else [self.bias])):
+            if tensor.dtype.kind != "f":
+                raise LayoutError(f"{self.name}: numbers of type {tensor.dtype}; floating-point ones wanted")
+        if self.bias is not None and self.bias.shape != (self.width_out,):
+            raise LayoutError(f"{self.name}: a bias of shape {self.bias.shape}; ({self.width_out},) wanted")
 
     @property
     def width_in(self) -> int:
@@ -56,11 +65,11 @@ class LayerList:
             tensors["bias"] = module.bias
         if module.weight.ndim == 2:
             self.add("linear", tensors, **fields)
-        elif module.weight.ndim == 4 and module.weight.shape[2] == module.weight.shape[3]:
-            kernel = module.weight.shape[2]
-            self.add("conv2d", tensors, **fields, kernel=kernel, padding=kernel // 2)
-        else:
-            raise LayoutError(f"{module.name}: weight of shape {module.weight.shape}; a linear layer or convolution wanted")
+            return
+        kernel = module.weight.shape[2]
+        if module.weight.shape[3] != kernel or kernel % 2 == 0:
+            raise LayoutError(f"{module.name}: a kernel of shape {module.weight.shape[2:]}; a square of odd size keeps the image")
+        self.add("conv2d", tensors, **fields, kernel=kernel, padding=kernel // 2)
 
     def add_time(self, place: str) -> None:
         if place != "none":

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from hyperserve.folder import find_program
 
 START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0  # it drains first; then it is killed
 
 
 @contextlib.contextmanager
@@ -36,5 +37,13 @@ def daemon(models: str | os.PathLike[str], program: str | os.PathLike[str] | Non
                 time.sleep(0.02)
             yield str(json.loads(ports.read_text("utf-8"))["address"])
         finally:
-            process.terminate()
-            process.wait()
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -54,15 +54,27 @@ def density(
     return axes
 
 
+_KINDS = ("classical", "with a correction", "learned")
+
+
+def _kind_of(plan: str) -> str:
+    if plan.startswith("learned:"):
+        return "learned"
+    return "with a correction" if plan.startswith("hyper_") else "classical"
+
+
 def front(model: ModelDetail, *, axes: Any = None) -> Any:
-    """The measured plans of a model, error against MACs a row; plans that win or are classical and undominated are named."""
+    """The measured plans of a model: mean relative error of the end state against MACs a row, both logarithmic. Plans that no
+    other one beats in both are named."""
     plans = [plan for plan in model.plans if plan.error_mean > 0]
     if not plans:
         raise ValueError(f"{model.model.name} has no measured plan; hyperserve-train calibrate measures them")
     axes = _axes(axes)
-    for corrected, label in ((False, "classical"), (True, "with a correction")):
-        chosen = [plan for plan in plans if plan.plan.startswith("hyper_") == corrected]
-        axes.scatter([plan.macs for plan in chosen], [plan.error_mean for plan in chosen], label=label)
+    for kind in _KINDS:
+        chosen = [plan for plan in plans if _kind_of(plan.plan) == kind]
+        if not chosen:
+            continue
+        axes.scatter([plan.macs for plan in chosen], [plan.error_mean for plan in chosen], label=kind)
     for plan in plans:
         if not any(other.macs <= plan.macs and other.error_mean < plan.error_mean for other in plans if other is not plan):
             axes.annotate(plan.plan, (plan.macs, plan.error_mean))

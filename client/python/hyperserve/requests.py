@@ -1,21 +1,38 @@
-"""Requests of the wire from the arguments of calls. Pure; the sync and the asyncio client share them."""
+"""Calls of the wire from the arguments of Python. Pure; the sync and the asyncio client share them."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import secrets
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypedDict, TypeVar
 
+from hyperserve import catalog, results, wire
 from hyperserve.arrays import to_wire
+from hyperserve.stream import StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
+
+Result = TypeVar("Result")
+_Solving = TypeVar("_Solving", v1.ClassifyRequest, v1.SampleRequest, v1.LogProbRequest, v1.SolveRequest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call(Generic[wire.Request, wire.Reply, Result]):
+    """What is sent, and how the reply is read."""
+
+    method: wire.Method[wire.Request, wire.Reply]
+    request: wire.Request
+    read: Callable[[wire.Reply], Result]
+    timeout: float | None  # seconds; None: the client's
+    request_id: str = ""
 
 
 class Options(TypedDict, total=False):
     """What every call that solves takes by name."""
 
     plan: str  # "euler:4", "hyper_heun:2", "dopri5:1e-5/double"; absent: the model's default
-    timeout: float  # seconds, retries included; absent: the client's
+    timeout: float | None  # seconds, retries included; absent or None: the client's
     max_steps: int  # of an adaptive row; absent: the server's limit
     generation: int  # of the correction: the active or the previous one; absent: the active one
     request_id: str  # returned and logged; absent: made here
@@ -26,7 +43,7 @@ _prefix = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
 
-def solve_options(model: str, options: Options) -> v1.SolveOptions:
+def _solve_options(model: str, options: Options) -> v1.SolveOptions:
     unknown = set(options) - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"no option is called {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")
@@ -46,24 +63,35 @@ def _double(options: Options) -> bool:
 
 def classify(
     model: str, inputs: Any, top_k: int, probabilities: bool, logits: bool, state: bool, options: Options
-) -> v1.ClassifyRequest:
-    return v1.ClassifyRequest(
-        options=solve_options(model, options),
+) -> Call[v1.ClassifyRequest, v1.ClassifyReply, results.ClassifyResult]:
+    request = v1.ClassifyRequest(
+        options=_solve_options(model, options),
         inputs=to_wire(inputs, _double(options)),
         want=v1.ClassifyWant(labels=True, top_k=top_k, probabilities=probabilities, logits=logits, state=state),
     )
+    return _solving(wire.CLASSIFY, request, results.classify_result, options)
 
 
 def sample(
     model: str, rows: int, seed: int, first_row: int, log_density: bool, options: Options
-) -> v1.SampleRequest:
-    return v1.SampleRequest(
-        options=solve_options(model, options), rows=rows, seed=seed, first_row=first_row, log_density=log_density
+) -> Call[v1.SampleRequest, v1.SampleReply, results.SampleResult]:
+    request = v1.SampleRequest(
+        options=_solve_options(model, options), rows=rows, seed=seed, first_row=first_row, log_density=log_density
     )
+    return _solving(wire.SAMPLE, request, results.sample_result, options)
 
 
-def log_prob(model: str, inputs: Any, options: Options) -> v1.LogProbRequest:
-    return v1.LogProbRequest(options=solve_options(model, options), inputs=to_wire(inputs, _double(options)))
+def sample_stream(
+    model: str, rows: int, seed: int, first_row: int, log_density: bool, chunk_rows: int, options: Options
+) -> StreamLeft:
+    return StreamLeft(sample(model, rows, seed, first_row, log_density, options).request, chunk_rows)
+
+
+def log_prob(
+    model: str, inputs: Any, options: Options
+) -> Call[v1.LogProbRequest, v1.LogProbReply, results.LogProbResult]:
+    request = v1.LogProbRequest(options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)))
+    return _solving(wire.LOG_PROB, request, results.log_prob_result, options)
 
 
 def solve(
@@ -74,11 +102,11 @@ def solve(
     save_at: Sequence[float],
     partial_states: bool,
     options: Options,
-) -> v1.SolveRequest:
+) -> Call[v1.SolveRequest, v1.SolveReply, results.SolveResult]:
     if (inputs is None) == (state is None):
         raise TypeError("solve takes either inputs (x, before the stem) or state (z at the start)")
     request = v1.SolveRequest(
-        options=solve_options(model, options), save_at=[float(s) for s in save_at], partial_states=partial_states
+        options=_solve_options(model, options), save_at=[float(s) for s in save_at], partial_states=partial_states
     )
     if state is None:
         request.inputs.CopyFrom(to_wire(inputs, _double(options)))
@@ -86,4 +114,27 @@ def solve(
         request.state.CopyFrom(to_wire(state, _double(options)))
     if span is not None:
         request.span.CopyFrom(v1.Span(begin=span[0], end=span[1]))
-    return request
+    return _solving(wire.SOLVE, request, results.solve_result, options)
+
+
+def models(timeout: float | None) -> Call[v1.ListModelsRequest, v1.ListModelsReply, list[catalog.Model]]:
+    return Call(wire.LIST_MODELS, v1.ListModelsRequest(), catalog.models, timeout)
+
+
+def model(name: str, timeout: float | None) -> Call[v1.GetModelRequest, v1.GetModelReply, catalog.ModelDetail]:
+    return Call(wire.GET_MODEL, v1.GetModelRequest(model=name), catalog.model_detail, timeout)
+
+
+def server_info(
+    timeout: float | None,
+) -> Call[v1.GetServerInfoRequest, v1.GetServerInfoReply, catalog.ServerInfo]:
+    return Call(wire.GET_SERVER_INFO, v1.GetServerInfoRequest(), catalog.server_info, timeout)
+
+
+def _solving(
+    method: wire.Method[_Solving, wire.Reply],
+    request: _Solving,
+    read: Callable[[wire.Reply], Result],
+    options: Options,
+) -> Call[_Solving, wire.Reply, Result]:
+    return Call(method, request, read, options.get("timeout"), request.options.request_id)

@@ -27,7 +27,7 @@ def per_row(values: Iterable[int], rows: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class SolveInfo:
-    """What was done. Arrays have one value a row; in the summary of a stream they are empty where rows differ."""
+    """What was done. Arrays have one value a row; of a stream, all but row_status are empty where rows differ."""
 
     request_id: str
     model: str
@@ -48,7 +48,7 @@ class SolveInfo:
 
     @property
     def failed_rows(self) -> Array:
-        """The numbers of the rows that did not converge."""
+        """The numbers of the rows that did not converge, from 0 for the first one of the call."""
         return np.flatnonzero(self.row_status != RowStatus.CONVERGED)
 
 

@@ -69,9 +69,10 @@ def _grown(policy: RetryPolicy, first: float, attempts: int) -> float:
 def parse_pushback(value: str | bytes) -> float | None:
     """Seconds. None for a negative value or a text that is no number: both mean "do not try again"."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    if not re.fullmatch(r"[0-9]+", text) or int(text) > _INT32_MAX:
+    match = re.fullmatch(r"0*([0-9]{1,10})", text)
+    if match is None or int(match[1]) > _INT32_MAX:
         return None
-    return int(text) / 1000
+    return int(match[1]) / 1000
 
 
 class Attempts:

@@ -2,13 +2,15 @@
 
 A module that is not of torch.nn is taken if its forward is, on the example, one of a few compositions of its children: one
 after the other, with an activation between them, with the time as first or last input, with the input added. Each is tried
-and compared in float64.
+and compared in float64, on the example, far from it and at other depths.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,10 +61,54 @@ def takes_time(module: Any) -> bool:
 
 
 def apply(module: Any, z: Any, s: Any) -> Any:
-    """The module's own answer, row by row where it takes the time as a number."""
-    if not takes_time(module):
+    """The module's own answer, row by row where it sees the time: as an argument or in the DepthCats of torchdyn, which a
+    solver tells it before each call (torchdyn.core.defunc.DEFunc)."""
+    cats = [one for one in module.modules() if type(one).__name__ == "DepthCat"]
+    timed = takes_time(module)
+    if not cats and not timed:
         return module(z)
-    return torch.cat([module(s[i], z[i : i + 1]) for i in range(len(z))])
+    rows = []
+    for depth, row in zip(s, z.split(1), strict=True):
+        for cat in cats:
+            cat.t = depth
+        rows.append(module(depth, row) if timed else module(row))
+    return torch.cat(rows)
+
+
+def double(module: Any, path: str) -> Any:
+    """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
+    found = [(".".join(filter(None, (path, name))), part, _hidden(part)) for name, part in module.named_modules()]
+    refused = [str(_refuse(name, part, reason)) for name, part, reason in found if reason]
+    if refused:
+        raise NotExportable("\n".join(refused))
+    return copy.deepcopy(module).cpu().double().eval()
+
+
+def example_rows(example: Any) -> Any:
+    """Eight rows of an example [rows, ...], in float64, repeated if it has fewer: each is taken at another depth."""
+    rows = torch.as_tensor(example).detach().cpu().double()
+    if rows.dim() < 2 or len(rows) == 0:
+        raise ValueError(f"an example of shape {tuple(rows.shape)}; rows of inputs wanted")
+    return rows[torch.arange(8) % len(rows)]
+
+
+def far(z: Any, s: Any) -> tuple[Any, Any]:
+    """z, 100 z and -100 z, each at other depths: two functions that agree on an example rarely agree there."""
+    return torch.cat([z, 100 * z, -100 * z]), torch.cat([s, s.flip(0), s.roll(1)])
+
+
+def difference(found: Any, wanted: Any, rows: int, floor: float = 0.0) -> float:
+    """The largest difference within `rows` rows, relative to their largest answer, or to `floor` if that is larger. Infinite
+    where only one is finite."""
+    if found.shape != wanted.shape or bool((torch.isfinite(found) != torch.isfinite(wanted)).any()):
+        return math.inf
+    largest = 0.0
+    for one, other in zip(found.split(rows), wanted.split(rows), strict=True):
+        finite = torch.isfinite(other)
+        error = float((one - other)[finite].abs().max()) if bool(finite.any()) else 0.0
+        if error > 0:
+            largest = max(largest, error / max(float(other[finite].abs().max()), floor, 1e-300))
+    return largest
 
 
 class Converter:
@@ -85,6 +131,8 @@ class Converter:
             self._layers.add(module.name)
             return _FUNCTIONS[module.name](z)
         if name == "DepthCat":
+            if getattr(module, "idx_cat", 1) != 1:
+                raise _refuse(path, module, f"it adds the depth to dimension {module.idx_cat}; 1 is wanted")
             self._layers.add_time("last")
             return with_depth(z, s, first=False)
         if name == "Augmenter" and getattr(module, "augment_func", None) is not None:
@@ -95,13 +143,17 @@ class Converter:
         return self._add_composed(module, path, z, s)
 
     def _add_each(self, module: Any, path: str, z: Any, s: Any) -> Any:
-        refused = []
+        refused: list[str] = []
         for key, child in module.named_children():
             try:
                 z = self.add(child, f"{path}.{key}", z, s)
             except NotExportable as error:  # the others are named as well
                 refused.append(str(error))
                 z = apply(child, z, s)
+            except (RuntimeError, TypeError, AttributeError):
+                if not refused:
+                    raise
+                break  # it cannot follow on what was refused
         if refused:
             raise NotExportable("\n".join(refused))
         return z
@@ -143,9 +195,8 @@ class Converter:
                 self._layers.add("gelu", approximate=module.approximate)
             case nn.Tanh() | nn.Sigmoid() | nn.ReLU() | nn.SiLU() | nn.SELU():
                 self._layers.add(type(module).__name__.lower())
-            case nn.AvgPool2d() | nn.MaxPool2d() if isinstance(module.kernel_size, int) and not module.ceil_mode:
-                kind = "avg_pool" if isinstance(module, nn.AvgPool2d) else "max_pool"
-                self._layers.add(kind, kernel=module.kernel_size, stride=module.stride, padding=module.padding)
+            case nn.AvgPool2d() | nn.MaxPool2d():
+                self._add_pool(module, path)
             case nn.Flatten() if (module.start_dim, module.end_dim) == (1, -1):
                 self._layers.add("flatten")
             case nn.PixelShuffle():
@@ -175,31 +226,67 @@ class Converter:
             padding_size=list(padding),
         )
 
+    def _add_pool(self, module: Any, path: str) -> None:
+        """Square cells only; padding counts in a mean, and is never the largest."""
+        fields = {}
+        for name in ("kernel_size", "stride", "padding"):
+            sizes = _pair(getattr(module, name))
+            if sizes[0] != sizes[1]:
+                raise _refuse(path, module, f"{name}={sizes}: the format pools over squares")
+            fields[name] = sizes[0]
+        padded = fields["padding"] > 0
+        lacks = {"ceil_mode": False, "divisor_override": None, "return_indices": False, "dilation": 1}
+        lacks |= {"count_include_pad": True} if padded else {}
+        for name, wanted in lacks.items():
+            found = getattr(module, name, wanted)
+            if found != wanted and found != (wanted, wanted):
+                raise _refuse(path, module, f"{name}={found}: the format pools with {name}={wanted} only")
+        kind = "avg_pool" if isinstance(module, nn.AvgPool2d) else "max_pool"
+        self._layers.add(kind, kernel=fields["kernel_size"], stride=fields["stride"], padding=fields["padding"])
+
     def _add_composed(self, module: Any, path: str, z: Any, s: Any) -> Any:
         """A module of the user's own: the first composition of its children that gives its answers."""
-        wanted = apply(module, z, s)
+        probes, depths = far(z, s)
+        wanted = apply(module, probes, depths)
         reasons = []
         for composed, residual in _compositions(module):
             trial = LayerList(self._layers.name)
             trial.layers, trial.tensors = list(self._layers.layers), dict(self._layers.tensors)
             converter = Converter(trial, self._dtype)
             try:
-                found = (converter._within("residual", composed, path, z, s) if residual
-                         else converter.add(composed, path, z, s))  # fmt: skip
+                found = (converter._within("residual", composed, path, probes, depths) if residual
+                         else converter.add(composed, path, probes, depths))  # fmt: skip
             except NotExportable as error:
                 reasons.append(str(error))
                 continue
             except (RuntimeError, TypeError, IndexError):  # shapes that do not fit, a child that takes more
                 continue
-            if found.shape == wanted.shape and bool((found - wanted).abs().max() <= AGREEMENT * wanted.abs().max()):
+            if difference(found, wanted, len(z)) <= AGREEMENT:
                 self._layers.layers, self._layers.tensors = trial.layers, trial.tensors
-                return found
+                return found[: len(z)]
         if reasons:
             raise NotExportable(reasons[0])
         names = ", ".join(f"{name} ({type(child).__name__})" for name, child in module.named_children())
         raise _refuse(
             path, module, f"its answers are none of the compositions of its children that are tried: {names or 'it has none'}"
         )
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def _hidden(module: Any) -> str:
+    """What computes beside the module's forward; empty: nothing."""
+    if hasattr(module, "parametrizations"):
+        names = [f"{type(one).__name__.lstrip('_')} of {name}" for name, list_ in module.parametrizations.items() for one in list_]
+        return (f"it is parametrized ({', '.join(names)}); torch.nn.utils.parametrize.remove_parametrizations(module, name) "
+                "keeps its answers")  # fmt: skip
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    names = [getattr(hook, "__name__", type(hook).__name__) for hook in hooks]
+    if names:
+        return f"its forward has hooks ({', '.join(names)}); remove them (torch.nn.utils.remove_weight_norm, remove_spectral_norm)"
+    return ""
 
 
 class _Time(nn.Module):  # type: ignore[misc]

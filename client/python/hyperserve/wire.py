@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from hyperserve.errors import InternalError
 from hyperserve.retry import PUSHBACK_KEY, Failure, parse_pushback
 from hyperserve.v1 import admin_pb2 as admin_v1
 from hyperserve.v1 import hyperserve_pb2 as v1
@@ -78,58 +76,20 @@ class Deadline:
 
 
 TOO_LATE = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before it was sent")
+CLOSED = Failure(grpc.StatusCode.UNAVAILABLE, "the client is closed")
 
 
 def no_connection(address: str) -> Failure:
     return Failure(grpc.StatusCode.UNAVAILABLE, f"no connection to {address}", repeatable=True)
 
 
-def failure_of(
-    address: str,
-    code: grpc.StatusCode,
-    details: str,
-    trailers: Iterable[Any],
-    repeatable: bool = False,
-    progressed: bool = False,
-) -> Failure:
-    """An attempt that gRPC reports as failed."""
+def failure_of(address: str, error: Exception, repeatable: bool = False, progressed: bool = False) -> Failure:
+    """An attempt that gRPC reports as failed: by an RpcError, or on a closed channel by ValueError or, in asyncio, UsageError."""
+    if not isinstance(error, grpc.RpcError):
+        return CLOSED
+    code, details = error.code(), error.details() or ""
+    trailers: Any = error.trailing_metadata() or ()  # pairs of a key and a value
     if code == grpc.StatusCode.CANCELLED:  # not by us
         code, details = grpc.StatusCode.UNAVAILABLE, f"{address} closed while the call was under way"
     pushback = next((parse_pushback(value) for key, value in trailers if key == PUSHBACK_KEY), None)
     return Failure(code, details, repeatable, progressed, pushback)
-
-
-class StreamLeft:
-    """The rows of a stream that have not arrived; the request of the next attempt asks for these."""
-
-    def __init__(self, sample: v1.SampleRequest, chunk_rows: int) -> None:
-        self.request = v1.SampleStreamRequest(sample=sample, chunk_rows=chunk_rows)
-        self.request_id = sample.options.request_id
-        self.rows = sample.rows
-        self.summary: v1.SolveInfo | None = None
-
-    @property
-    def done(self) -> int:
-        return self.rows - self.request.sample.rows
-
-    @property
-    def resumable(self) -> bool:
-        return self.request.sample.rows > 0
-
-    def take(self, chunk: v1.SampleChunk) -> None:
-        """Raises where the chunk is not the next one."""
-        left = self.request.sample
-        if chunk.first_row != left.first_row or not 0 <= chunk.rows <= left.rows:
-            words = f"the stream sent rows from {chunk.first_row} where {left.first_row} was next"
-            raise InternalError(words, self.request_id)
-        left.first_row += chunk.rows
-        left.rows -= chunk.rows
-        left.options.generation = chunk.generation
-        if chunk.HasField("summary"):
-            self.summary = chunk.summary
-
-    def end(self) -> v1.SolveInfo:
-        """The summary, after a resumption that of the last part. Raises where rows or the summary are missing."""
-        if self.resumable or self.summary is None:
-            raise InternalError(f"the stream ended {self.request.sample.rows} rows early", self.request_id)
-        return self.summary

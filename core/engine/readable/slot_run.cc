@@ -161,9 +161,12 @@ class SlotRun final : public Run {
   // After a step of a fixed plan, which waits for nothing.
   void StayNear() {
     if (++steps_ahead_ < kStepsAhead || !stream_->device().is_cuda()) return;
-    if (marked_) mark_.synchronize();
-    mark_.record(*stream_);
-    marked_ = true;
+    if (mark_.has_value()) {
+      mark_->synchronize();
+    } else {
+      mark_.emplace(stream_->device().type());
+    }
+    mark_->record(*stream_);
     steps_ahead_ = 0;
   }
 
@@ -337,8 +340,7 @@ class SlotRun final : public Run {
   std::vector<Finished> finished_;
   // Of StayNear.
   int steps_ahead_ = 0;  // since the mark
-  bool marked_ = false;
-  c10::Event mark_{c10::DeviceType::CUDA};
+  std::optional<c10::Event> mark_;
 };
 
 }  // namespace

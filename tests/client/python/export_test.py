@@ -1,142 +1,22 @@
 """Modules of torch become models that answer as the modules do; what the format cannot hold is named."""
 
+import copy
 import json
-import shutil
 import time
 
 import numpy as np
 import pytest
 
-try:
-    import torch
-    from torch import nn
-    from torch.nn import functional
-except (ImportError, OSError) as error:
-    pytest.skip(f"no PyTorch: {error}", allow_module_level=True)
-
 import hyperserve
-from conftest import BIN, ROOT, SOON, Daemon
+from hyperserve import local
 from hyperserve.exporting import ExportError
 from hyperserve.folder import ModelFolderError
-from hyperserve.tensor_files import read_tensors
-from hyperserve.torch_modules import NotExportable
+from hyperserve.tensor_files import write_safetensors
+from torch_nets import (
+    Augmenter, ConcatSquashLinear, DepthCat, Functional, NeuralODE, OdeNet, ResidualBlock, Timed, export, functional, kinds, mlp,
+    nn, torch)
 
-PROGRAM = BIN / "hyperserve"
-RINGS = int((ROOT / "models/rings/hypersolvers/heun/ACTIVE").read_text())  # the generation that is shipped
-
-
-def mlp(*widths, activation=nn.Tanh):
-    layers = []
-    for width, out in zip(widths, widths[1:]):
-        layers += [nn.Linear(width, out), activation()]
-    return nn.Sequential(*layers[:-1])
-
-
-class Timed(nn.Module):
-    """As torchdiffeq calls it."""
-
-    def __init__(self, first):
-        super().__init__()
-        self.net, self.first = mlp(3, 16, 2), first
-
-    def forward(self, t, x):
-        column = torch.ones_like(x[:, :1]) * t
-        return self.net(torch.cat([column, x] if self.first else [x, column], 1))
-
-
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(2, 8), nn.Linear(8, 8), nn.Linear(8, 2)
-
-    def forward(self, x):
-        return self.c(functional.silu(self.b(functional.silu(self.a(x)))))
-
-
-class ResidualBlock(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = mlp(2, 8, 2)
-
-    def forward(self, x):
-        return x + self.layers(x)
-
-
-class ConcatLinear(nn.Module):
-    """As FFJORD has it."""
-
-    def __init__(self, width, out):
-        super().__init__()
-        self._layer = nn.Linear(width + 1, out)
-
-    def forward(self, t, x):
-        return self._layer(torch.cat([torch.ones_like(x[:, :1]) * t, x], 1))
-
-
-class OdeNet(nn.Module):
-    """As FFJORD has it."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([ConcatLinear(2, 8), ConcatLinear(8, 8), ConcatLinear(8, 2)])
-        self.activation_fns = nn.ModuleList([nn.Softplus(), nn.Softplus()])
-
-    def forward(self, t, x):
-        for i, layer in enumerate(self.layers):
-            x = layer(t, x)
-            if i < 2:
-                x = self.activation_fns[i](x)
-        return x
-
-
-class DepthCat(nn.Module):
-    """As torchdyn has it."""
-
-    def __init__(self, idx_cat=1):
-        super().__init__()
-        self.idx_cat, self.t = idx_cat, None
-
-
-class DEFunc(nn.Module):
-    def __init__(self, vf):
-        super().__init__()
-        self.vf = vf
-
-    def forward(self, t, x):
-        for module in self.vf:
-            x = torch.cat([x, torch.ones_like(x[:, :1]) * t], 1) if isinstance(module, DepthCat) else module(x)
-        return x
-
-
-class NeuralODE(nn.Module):
-    """As torchdyn nests it."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.vf = DEFunc(net)
-
-
-class Augmenter(nn.Module):
-    def __init__(self, augment_func):
-        super().__init__()
-        self.augment_func = augment_func
-
-    def forward(self, x):
-        return torch.cat([self.augment_func(x), x], 1)
-
-
-class ConcatSquashLinear(nn.Module):
-    def forward(self, t, x):
-        return x
-
-
-def export(module, folder, example=None, **words):
-    torch.manual_seed(3)
-    return hyperserve.export(module, folder, example=torch.randn(5, 2) if example is None else example, program=PROGRAM, **words)
-
-
-def kinds(path, part="field"):
-    return [next(iter(layer)) for layer in json.loads((path / "model.json").read_text())[part]]
+from hyperserve.torch_modules import NotExportable  # after torch_nets, which skips where there is no torch
 
 
 @pytest.mark.parametrize("make, wanted", [
@@ -154,6 +34,58 @@ def test_flows(make, wanted, tmp_path):
     torch.manual_seed(2)
     # export itself compares the served answers with the module's in float64.
     assert kinds(export(make(), tmp_path / "mine")) == wanted
+
+
+@pytest.mark.parametrize("make, wanted", [
+    (lambda: nn.Sequential(DepthCat(), nn.Linear(3, 8), nn.Tanh(), DepthCat(), nn.Linear(9, 2)),
+     ["depth_cat", "linear", "tanh", "depth_cat", "linear"]),
+    (lambda: NeuralODE(nn.Sequential(nn.Linear(2, 4), DepthCat(), nn.Linear(5, 2))), ["linear", "depth_cat", "linear"]),
+    (lambda: nn.Sequential(Inside(), nn.Linear(4, 2)), ["depth_cat", "linear", "linear"]),
+])
+def test_depth_cats_of_torchdyn(make, wanted, tmp_path):
+    torch.manual_seed(2)
+    module = make()
+    assert kinds(export(module, tmp_path / "mine")) == wanted
+    assert all(part.t is None for part in module.modules() if isinstance(part, DepthCat))  # as it was
+
+
+class Inside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.depth, self.layer = DepthCat(), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.layer(self.depth(x))
+
+
+def test_a_depth_cat_of_another_dimension(tmp_path):
+    with pytest.raises(NotExportable, match=r"field.0 \(DepthCat\): it adds the depth to dimension -1"):
+        export(nn.Sequential(DepthCat(-1), nn.Linear(3, 2)), tmp_path / "mine")
+
+
+def test_one_row_is_an_example(tmp_path):
+    export(Timed(first=True), tmp_path / "mine", torch.ones(1, 2))
+
+
+class Almost(nn.Module):
+    """Agrees with a composition of its children near the example, or at some depths."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.a, self.b, self.change = nn.Linear(2, 8), nn.Linear(8, 2), change
+
+    def forward(self, t, x):
+        return self.b(self.change(t, self.a(x)))
+
+
+@pytest.mark.parametrize("change", [
+    lambda t, y: y.clamp(-30, 30), lambda t, y: functional.softplus(y + 40) - 40, lambda t, y: functional.hardtanh(y, -25, 50),
+    lambda t, y: y + torch.relu(torch.as_tensor(t) - 0.8)],
+    ids=["clamp", "softplus", "hardtanh", "late"])
+def test_a_composition_that_agrees_on_the_example_only(change, tmp_path):
+    torch.manual_seed(2)
+    with pytest.raises(NotExportable, match="its answers are none of"):
+        export(Almost(change), tmp_path / "mine", torch.full((1, 2), 0.5))
 
 
 def test_time_has_its_place(tmp_path):
@@ -184,6 +116,48 @@ def test_what_the_format_cannot_hold_is_named(module, words, tmp_path):
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.parametrize("make, words", [
+    (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)), r"parametrized \(WeightNorm of weight\).*remove_param"),
+    (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)), r"parametrized \(SpectralNorm of weight\)"),
+    (lambda: nn.utils.weight_norm(nn.Linear(2, 2)), r"has hooks \(WeightNorm\).*remove_weight_norm"),
+    (lambda: nn.utils.spectral_norm(nn.Linear(2, 2)), r"has hooks \(SpectralNorm\)"),
+    (lambda: hooked(nn.Linear(2, 2)), r"has hooks \(doubles\)"),
+])
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_computes_beside_the_forward_is_named(make, words, tmp_path):
+    with pytest.raises(NotExportable, match=r"field.0 \(\w*Linear\): it.*" + words):
+        export(nn.Sequential(make(), nn.Tanh()), tmp_path / "mine")
+
+
+def hooked(module):
+    def doubles(module, inputs, output):
+        return 2 * output
+
+    module.register_forward_hook(doubles)
+    return module
+
+
+@pytest.mark.parametrize("pool, words", [
+    (nn.AvgPool2d((2, 3)), r"kernel_size=\(2, 3\)"), (nn.MaxPool2d(2, stride=(1, 2)), r"stride=\(1, 2\)"),
+    (nn.MaxPool2d(3, padding=(1, 0)), r"padding=\(1, 0\)"), (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode=True"),
+    (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad=False"),
+    (nn.AvgPool2d(2, divisor_override=3), "divisor_override=3"), (nn.MaxPool2d(2, dilation=2), "dilation=2"),
+    (nn.MaxPool2d(2, return_indices=True), "return_indices=True")])
+def test_pools_that_the_format_lacks_are_named(pool, words, tmp_path):
+    head = nn.Sequential(pool, nn.Flatten(), nn.Linear(9, 3))
+    with pytest.raises(NotExportable, match=r"head.0 \(\w+Pool2d\): " + words):
+        export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+
+
+@pytest.mark.parametrize("pool", [
+    nn.AvgPool2d((2, 2)), nn.MaxPool2d(2, stride=(2, 2), dilation=(1, 1)), nn.AvgPool2d(2, count_include_pad=False),
+    nn.MaxPool2d(3, stride=2, padding=1), nn.AvgPool2d(3, stride=2, padding=(1, 1))])
+def test_pools(pool, tmp_path):
+    head = nn.Sequential(pool, nn.Flatten(), nn.Linear(9, 3))
+    path = export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+    assert kinds(path, "head")[0] in ("avg_pool", "max_pool")
+
+
 def test_a_forward_that_is_no_composition_of_children(tmp_path):
     class Cube(nn.Module):
         def __init__(self):
@@ -203,10 +177,50 @@ def test_a_field_that_changes_the_shape(tmp_path):
 
 
 def test_a_served_model_that_differs_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("hyperserve.exporting._served", lambda path, x, z, *rest: {"field": z})
-    with pytest.raises(ExportError, match="field: the served model differs"):
+    def write(path, tensors):
+        write_safetensors(path, {name: tensor * np.float32(1.00001) for name, tensor in tensors.items()})
+
+    monkeypatch.setattr("hyperserve.folder.write_safetensors", write)
+    with pytest.raises(ExportError, match="the field at depth 0: the served model differs from the module by 1.*e-05"):
+        export(mlp(2, 8, 2), tmp_path / "new/models/mine")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileExistsError, match="a new folder is wanted"):
         export(mlp(2, 8, 2), tmp_path / "mine")
-    assert not (tmp_path / "mine").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def script(path, *lines):
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_check_that_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("hyperserve.folder.CHECK_SECONDS_MAX", 0.5)
+    with pytest.raises(ModelFolderError, match="did not end within 0.5 s"):
+        hyperserve.export(mlp(2, 8, 2), tmp_path / "mine", example=torch.randn(5, 2),
+                          program=script(tmp_path / "sleeps", "exec sleep 60"))
+
+
+def test_a_daemon_that_does_not_stop_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("hyperserve.local.STOP_SECONDS_MAX", 0.5)
+    stubborn = script(tmp_path / "stubborn", "trap '' TERM", 'for word; do case $word in --ports_file=*) ports=${word#*=};; esac; done',
+                      """echo '{"address": "x"}' > $ports""", "while :; do sleep 0.1; done")
+    begin = time.monotonic()
+    with local.daemon(tmp_path, stubborn) as address:
+        assert address == "x"
+    assert time.monotonic() - begin < 20
+
+
+def test_the_caller_keeps_its_module(tmp_path):
+    module = mlp(2, 8, 2).train()
+    before = copy.deepcopy(module.state_dict())
+    export(module, tmp_path / "mine")
+    assert module.training and all((before[name] == value).all() for name, value in module.state_dict().items())
 
 
 def test_tensors_of_torch_are_taken_by_the_client(daemon):
@@ -215,44 +229,3 @@ def test_tensors_of_torch_are_taken_by_the_client(daemon):
         found = client.log_prob("pinwheel", points).log_prob
         np.testing.assert_array_equal(found, client.log_prob("pinwheel", [[0.5, -1.0], [2.0, 0.25]]).log_prob)
         client.log_prob("pinwheel", points.bfloat16())
-
-
-def rings_correction():
-    """The shipped g as a module, and what else its generation says."""
-    generation = ROOT / f"models/rings/hypersolvers/heun/{RINGS}"
-    spec, tensors = json.loads((generation / "hypersolver.json").read_text()), read_tensors(generation / "weights.safetensors")
-    layers = []
-    for layer in spec["net"]:
-        ((kind, fields),) = layer.items()
-        layers.append(nn.Linear(fields["in"], fields["out"]) if kind == "linear" else nn.PReLU(fields["slopes"]))
-    net = nn.Sequential(*layers)
-    net.load_state_dict({name.removeprefix("net."): torch.tensor(tensor) for name, tensor in tensors.items()})
-    words = {name: spec[name] for name in ("method", "direction", "eps", "steps", "inputs")}
-    words |= {"example": torch.randn(3, 5), "probe": read_tensors(generation / "probe.safetensors")["x"], "program": PROGRAM}
-    return net, words, tensors
-
-
-def test_a_correction_passes_the_gate(tmp_path):
-    net, words, tensors = rings_correction()
-    shutil.copytree(ROOT / "models/rings", tmp_path / "models/rings")
-    path = hyperserve.export_correction(net, tmp_path / "models/rings", provenance={"made": "by this test"}, **words)
-    assert path.parent == tmp_path / "models/rings/hypersolvers/heun" and int(path.name) > RINGS
-    found = read_tensors(path / "weights.safetensors")
-    assert set(found) == set(tensors) and all((found[name] == tensors[name]).all() for name in tensors)
-    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
-    with hyperserve.Client(daemon.address) as client:
-        end = time.monotonic() + SOON
-        while {"made": "by this test"} not in [one.provenance for one in client.model("rings").model.corrections]:
-            assert time.monotonic() < end, daemon.log.read_text()
-            time.sleep(0.05)
-    daemon.stop()
-
-
-def test_a_correction_that_does_not_fit_is_removed(tmp_path):
-    net, words, _ = rings_correction()
-    shutil.copytree(ROOT / "models/rings", tmp_path / "rings")
-    with pytest.raises(ModelFolderError, match="probe"):
-        hyperserve.export_correction(net, tmp_path / "rings", **(words | {"probe": np.zeros((3, 2))}))
-    left, shipped = (sorted(path.name for path in (root / "rings/hypersolvers/heun").iterdir())
-                     for root in (tmp_path, ROOT / "models"))
-    assert left == shipped

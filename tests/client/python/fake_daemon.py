@@ -55,16 +55,18 @@ def samples(request, context):
     return v1.SampleReply(samples=numbers(request.first_row, request.rows), info=v1.SolveInfo(nfe=[7]))
 
 
-def chunks(count, generation=3, then=None, shift=0):
-    """`count` chunks of two rows of what is asked for; then the summary, or `then`."""
+def chunks(count, generation=3, then=None, shift=0, failed=()):
+    """`count` chunks of two rows of what is asked for; then the summary, or `then`. Rows `failed` ran out of steps."""
 
     def act(request, context):
         asked = request.sample
         for i in range(count):
             last = i == count - 1 and then is None
             first = asked.first_row + 2 * i + shift
+            status = [v1.ROW_STATUS_STEP_LIMIT if row in failed else v1.ROW_STATUS_CONVERGED for row in (first, first + 1)]
             yield v1.SampleChunk(
-                first_row=first, rows=2, samples=numbers(first, 2), generation=generation,
+                first_row=first, rows=2, samples=numbers(first, 2), generation=generation, nfe=[4],
+                row_status=status[:1] if status[0] == status[1] else status,  # as the daemon sends them
                 summary=v1.SolveInfo(generation=generation, nfe=[4]) if last else None)
         if then is not None:
             then(request, context)

@@ -58,6 +58,23 @@ def ffjord_case():
     return "torchdiffeq", tensors.items(), [0, 1, 2], oracle.mlp(layers, ["tanh"] * 2, "every"), 3
 
 
+def latent_case():
+    """As torchdiffeq's examples name layers."""
+    layers = [dense(20, 4), dense(20, 20), dense(4, 20)]
+    field = oracle.mlp(layers, ["tanh"] * 2, "none")
+    return "torchdiffeq", named(layers, "func.fc{0}").items(), [1, 2, 3], field, 4
+
+
+def ffjord_block_case():
+    """With the length of the span beside the field, and the time as a term of each layer's answer."""
+    layers = [dense(24, 4), dense(3, 25)]
+    name = "chain.0.odefunc.diffeq.layers.{0}."
+    tensors = named([(weight[:, 1:].copy(), bias) for weight, bias in layers], name + "_layer")
+    tensors |= {name.format(i) + "_hyper_bias.weight": weight[:, :1].copy() for i, (weight, _) in enumerate(layers)}
+    tensors |= {"chain.0.sqrt_end_time": np.array(1.0), "chain.0.odefunc._num_evals": np.array(3.0)}
+    return "torchdiffeq", tensors.items(), [0, 1], oracle.mlp(layers, ["tanh"], "every"), 3
+
+
 def diffeqml_case():
     layers = [dense(16, 2), dense(16, 16), dense(16, 16), dense(16, 16), dense(2, 16)]
     field = oracle.mlp(layers, ["softplus"] * 3 + ["tanh"], "none")
@@ -66,15 +83,16 @@ def diffeqml_case():
     return "diffeqml_flow", tensors.items(), [0, 2, 4, 6, 8], field, 2
 
 
-CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, diffeqml_case]
+CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, diffeqml_case]
 
 
 def renumbered(items, indices):
     """The index of each layer, those without tensors counted."""
     def rename(name):
         parts = name.split(".")
-        place = max(i for i, part in enumerate(parts) if part.isdigit())
-        parts[place] = str(indices[int(parts[place])])
+        place = max((i for i, part in enumerate(parts) if part.isdigit()), default=None)
+        if place is not None:
+            parts[place] = str(indices[int(parts[place])])
         return ".".join(parts)
 
     return {rename(name): tensor for name, tensor in items}
@@ -193,17 +211,44 @@ def test_classifiers_of_diffeqml(channels, size, augments, pooled, tmp_path):
     assert oracle.distance(answer.logits, z @ last[0].T.astype(np.float64) + last[1]) <= 1e-12
 
 
+@pytest.mark.parametrize("change, words", [
+    ({"0.weight": None}, "0: no batch norm of 1 or 3 channels"), ({"0.running_var": np.ones(2, np.float32)}, "0: no batch norm"),
+    ({name: np.ones(2, np.float32) for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var")}, "0: no batch norm"),
+    ({"0.weight": np.ones((), np.float32)}, "0: no batch norm"), ({"1.augment_func.weight": None}, "1.weight: missing"),
+    ({"5.weight": None}, "5.weight: missing"), ({"5.weight": None, "5.bias": None}, "weight: missing in this layout"),
+    ({"7.weight": np.ones((2, 2), np.float32)}, "5.bias: no name of this layout"),
+    ({"5.weight": np.ones((10, 7), np.float32)}, "5: 7 inputs do not fit"),
+    ({"5.weight": np.ones((10, 6), np.int64)}, "5: numbers of type int64"),
+    ({"1.augment_func.weight": np.ones((5, 1, 2, 3), np.float32)}, r"1.augment_func: a kernel of shape \(2, 3\)"),
+    ({"1.augment_func.weight": np.ones(5, np.float32)}, "1.augment_func: no weight of a linear layer or convolution"),
+])
+def test_a_classifier_of_another_layout(change, words, tmp_path):
+    tensors = {name: tensor for name, tensor in (classifier_tensors(1, True, 1)[0] | change).items() if tensor is not None}
+    save_zip(tmp_path / "file", tensors)
+    with pytest.raises(LayoutError, match=words):
+        import_model(tmp_path / "file", tmp_path / "model", layout="diffeqml_classifier", program=PROGRAM)
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("layout, change, words", [
     ("torchcfm", {"net.2.running_mean": np.ones(3)}, "net.2.running_mean: no name of this layout"),
     ("torchcfm", {"other.0.weight": np.ones((3, 3))}, "other.0.weight: no name of this layout"),
     ("torchcfm", {"net.2.weight": np.ones((3, 5), np.float32)}, "net.2: 5 inputs found, 8 wanted"),
     ("torchcfm", {"net.0.weight": np.ones((8, 9), np.float32)}, "net.0: 9 inputs found, 3 and the time wanted"),
     ("torchcfm", {"net.2.weight": np.ones(3, np.float32)}, "net.2: no weight of a linear layer"),
+    ("torchcfm", {"net.2.weight": np.ones((3, 8), np.int64)}, "net.2: numbers of type int64; floating-point ones wanted"),
+    ("torchcfm", {"net.2.bias": np.ones(3, bool)}, "net.2: numbers of type bool"),
+    ("torchcfm", {"net.2.bias": np.ones(4, np.float32)}, r"net.2: a bias of shape \(4,\); \(3,\) wanted"),
+    ("torchcfm", {"net.4.bias": np.ones(3, np.float32)}, "net.4: a bias without a weight"),
+    ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of layer 2"),
+    ("torchcfm", {"net.2.weight": np.ones((1, 8), np.float32), "net.2.bias": np.ones(1, np.float32)}, "net.2: one output; a potential"),
+    ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, "_hyper_gate.weight: of a concat-squash layer"),
+    ("torchdiffeq", {"net.0._hyper_bias.weight": np.ones((8, 2), np.float32)}, r"shape \(8, 2\) that fits no layer"),
     ("diffeqml_classifier", {}, "fewer than two layers"),
 ])
 def test_a_state_dict_of_another_layout(layout, change, words, tmp_path):
     net = renumbered(named([dense(8, 4), dense(3, 8)], "net.{0}").items(), [0, 2])
-    write_safetensors(tmp_path / "file", net | change)
+    save_zip(tmp_path / "file", net | change)
     with pytest.raises(LayoutError, match=words):
         import_model(tmp_path / "file", tmp_path / "model", layout=layout, program=PROGRAM)
     assert not (tmp_path / "model").exists()
@@ -221,6 +266,17 @@ def test_what_the_caller_says_counts(tmp_path):
         with pytest.raises(LayoutError, match=words):
             import_model(tmp_path / "file", tmp_path / "other", layout="torchcfm", choices=Choices(activations=activations),
                          program=PROGRAM)
+
+
+def test_a_block_of_ffjord_knows_its_span(tmp_path):
+    tensors = dict(ffjord_block_case()[1]) | {"chain.0.sqrt_end_time": np.array(0.5)}
+    save_zip(tmp_path / "file", tensors)
+    import_model(tmp_path / "file", tmp_path / "model", layout="torchdiffeq", program=PROGRAM)
+    spec = json.loads((tmp_path / "model/model.json").read_text())
+    assert (spec["direction"], spec["span"]) == ("data_to_noise", [0, 0.25])
+    save_zip(tmp_path / "file", tensors | {"chain.1.sqrt_end_time": np.array(0.5)})
+    with pytest.raises(LayoutError, match="2 lengths of spans"):
+        import_model(tmp_path / "file", tmp_path / "other", layout="torchdiffeq", program=PROGRAM)
 
 
 def test_the_check_has_the_last_word(tmp_path):

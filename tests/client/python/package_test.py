@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 
 import pytest
@@ -46,6 +47,17 @@ def test_the_wheel_is_that_of_the_checkout(wheel, tmp_path):
     assert sources <= names
     assert not subprocess.run(["git", "status", "--porcelain", "--ignored", "."], cwd=SOURCE, check=True,
                               capture_output=True, text=True).stdout.count("egg-info")
+
+
+def test_the_stubs_run_with_the_oldest_grpcio_that_is_allowed(wheel):
+    """Stubs refuse a grpcio that is older than the generator."""
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    allowed = re.search(r"^Requires-Dist: grpcio>=(\S+)$", metadata, re.MULTILINE)[1]
+    (pinned,) = (one for one in tomllib.loads((SOURCE / "pyproject.toml").read_text())["build-system"]["requires"]
+                 if one.startswith("grpcio-tools"))
+    assert pinned == f"grpcio-tools=={allowed}.*"
+    assert f"GRPC_GENERATED_VERSION = '{allowed}." in archive.read("hyperserve/v1/hyperserve_pb2_grpc.py").decode()
 
 
 def test_a_clean_environment(wheel, daemon, tmp_path):

@@ -1,5 +1,7 @@
 """Pictures show what they are given; matplotlib draws them into memory."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,16 @@ def test_density(client):
     assert grid.shape == (10, 10) and image.get_extent() == [-3, 3, -2, 2]
     corner = client.log_prob("rings", [[3.0, -2.0]], plan="rk4:2").log_prob  # right and bottom
     np.testing.assert_allclose(grid[0, -1], np.exp(corner[0]), rtol=1e-4)  # float32 in another batch
+
+
+def test_a_front_tells_learned_plans_from_classical_ones(client):
+    detail = client.model("rings")
+    plan = detail.plans[0]
+    plans = [dataclasses.replace(plan, plan=name, error_mean=0.1, macs=float(macs))
+             for macs, name in enumerate(("rk4:2", "hyper_heun:2", "learned:3", "learned:1/double", "dopri5:1e-3"), 1)]
+    axes = plot.front(dataclasses.replace(detail, plans=tuple(plans)))
+    drawn = {part.get_label(): sorted(np.asarray(part.get_offsets())[:, 0]) for part in axes.collections}
+    assert drawn == {"classical": [1, 5], "with a correction": [2], "learned": [3, 4]}
 
 
 def test_front(client):

@@ -62,6 +62,7 @@ def test_a_wait_ends_before_the_deadline():
 
 @pytest.mark.parametrize("text, seconds", [
     ("0", 0.0), ("25", 0.025), (b"25", 0.025), ("-1", None), ("", None), ("5x", None), ("99999999999", None),
-    ("+5", None), (" 5", None), ("\u0665", None)])
+    ("9" * 5000, None), ("0" * 5000 + "7", 0.007), ("2147483647", 2147483.647), ("2147483648", None),
+    ("+5", None), (" 5", None), ("\u0665", None)], ids=lambda one: repr(one)[:20])
 def test_pushback(text, seconds):
     assert parse_pushback(text) == seconds

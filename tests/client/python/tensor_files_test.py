@@ -3,11 +3,14 @@
 import json
 import pickle
 import struct
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 
-from hyperserve.tensor_files import TensorFileError, read_tensors, write_safetensors
+from hyperserve.pickles import TensorFileError
+from hyperserve.tensor_files import read_tensors, write_safetensors
 from torch_files import dict_opcodes, plain, save_legacy, save_zip, tensor_opcodes, whole
 
 TENSORS = {
@@ -92,6 +95,107 @@ def test_views_beyond_their_storage(save, words, tmp_path):
     save(tmp_path / "file", {"x": array}, dict_opcodes([("x", tensor_opcodes("0", array, False, **words))]))
     with pytest.raises(TensorFileError):
         read_tensors(tmp_path / "file")
+
+
+def shared_mappings(depth):
+    """2^depth names of one tensor: each mapping holds the one before twice, by way of the memo."""
+    opcodes = dict_opcodes([("x", tensor_opcodes("0", np.zeros(1, np.float32), False))]) + b"q\x01"
+    for _ in range(depth):
+        opcodes += b"0}(" + plain("a") + b"h\x01" + plain("b") + b"h\x01" + b"uq\x01"
+    return opcodes.replace(b"0}(", b"}(")
+
+
+def deep_key(depth):
+    """A mapping whose key is a tuple of 2^depth parts, which takes as long to hash or to print."""
+    return b"}" + b")q\x01" + b"h\x01h\x01\x86q\x01" * depth + b"K\x01s"
+
+
+def header(entries, data):
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+ONE = np.zeros(1, np.float32)
+BOMBS = {
+    "expanded": lambda path: save_zip(path, {"x": ONE}, dict_opcodes(
+        [("x", tensor_opcodes("0", ONE, False, shape=(1 << 20, 1 << 20), stride=(0, 0)))])),
+    "expanded legacy": lambda path: save_legacy(path, {"x": ONE}, dict_opcodes(
+        [("x", tensor_opcodes("0", ONE, True, shape=(1 << 30,), stride=(0,)))])),
+    "many names of one storage": lambda path: save_zip(path, {"x": np.zeros(100_000)}, dict_opcodes(
+        [(f"x{i}", tensor_opcodes("0", np.zeros(100_000), False)) for i in range(100)])),
+    "shared mappings": lambda path: save_zip(path, {"x": ONE}, shared_mappings(40)),
+    "memo": lambda path: save_legacy(path, {"x": ONE}, b"}r\xff\xff\xff\x7f" + b"}r\xff\xff\xff\x6f" + b"\x86"),
+    "deep key": lambda path: save_zip(path, {"x": ONE}, deep_key(40)),
+    "deep reference": lambda path: save_zip(path, {"x": ONE}, b")q\x01" + b"h\x01h\x01\x86q\x01" * 40 + b"Q"),
+    "byte array": lambda path: path.write_bytes(b"\x80\x05\x96" + struct.pack("<Q", 1 << 33) + b"."),
+    "deflated": lambda path: compressed(path, np.zeros(1 << 24, np.float32)),
+    "safetensors on the same bytes": lambda path: path.write_bytes(header(
+        {f"x{i}": {"dtype": "U8", "shape": [1 << 20], "data_offsets": [0, 1 << 20]} for i in range(100)}, bytes(1 << 20))),
+}
+
+
+def compressed(path, array):
+    save_zip(path.with_suffix(".plain"), {"x": array})
+    with zipfile.ZipFile(path.with_suffix(".plain")) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_memory_is_bounded_by_the_file(kind, tmp_path):
+    path = tmp_path / "file"
+    BOMBS[kind](path)
+    tracemalloc.start()
+    with pytest.raises(TensorFileError) as caught:
+        read_tensors(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert ("not a whole file" in str(caught.value)) == (kind == "byte array")  # of which nothing is made at all
+    assert peak < 12 * path.stat().st_size + (1 << 20)
+
+
+def test_tensors_on_the_same_numbers(tmp_path):
+    """As torchdyn stores a net twice."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    opcodes = tensor_opcodes("0", array, False)
+    save_zip(tmp_path / "file", {"x": array}, dict_opcodes([("a", opcodes), ("b", opcodes)]))
+    same(read_tensors(tmp_path / "file"), {"a": array, "b": array})
+
+
+@pytest.mark.parametrize("opcodes, words", [
+    (b"}" + plain("x") + b"ctorch._utils\n_rebuild_tensor_v2\n(" + b"(" + plain("storage") + plain("<f4") + plain("0") + plain("cpu")
+     + plain(1) + b"tQ" + plain(0) + plain((1,)) + plain((1,)) + b"tRs", "a storage whose type is not one of torch's"),
+    (b"}" + plain("x") + b"ctorch._utils\n_rebuild_parameter\n" + plain((1, 2)) + b"Rs", "a parameter without a tensor"),
+    (b"}" + plain("x") + plain((1, 2)) + b"Rs", "a pickle that calls a str"),
+    (b"}(" + plain("x") + b"u", "a key without a value"), (b"}t", "a mark which is not there"), (b"h\x07", "number 7 of its memo"),
+    (b"]" + plain("x") + plain(1) + b"s", "puts items into a list"), (plain(3), "int found, a mapping of tensors wanted"),
+    (b"(i", "instruction INST|not a whole file"), (b"]", "list found"), (b"}" * 0 + b"s", "a value which is not there"),
+    (b"}" + plain("a") + (b"}" + plain("a")) * 40 + b"}" + b"s" * 41, "nested more than 32 deep"),
+])
+def test_pickles_that_are_no_mappings_of_tensors(opcodes, words, tmp_path):
+    save_zip(tmp_path / "file", {"x": ONE}, opcodes)
+    with pytest.raises(TensorFileError, match=words):
+        read_tensors(tmp_path / "file")
+
+
+@pytest.mark.parametrize("entry, words", [
+    ({"dtype": "F8", "shape": [1], "data_offsets": [0, 1]}, "x: dtype F8 is not known"),
+    ({"shape": [1], "data_offsets": [0, 4]}, "x: an entry without a dtype"), (3, "x: an entry without a dtype"),
+    ({"dtype": "F32", "data_offsets": [0, 4]}, "x: shape is no list"),
+    ({"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}, "x: shape is no list"),
+    ({"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}, "x: shape is no list"),
+    ({"dtype": "F32", "shape": [1], "data_offsets": [0]}, "x: data_offsets hold a begin and an end"),
+    ({"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}, "x: its bytes 0 to 8 do not fit"),
+])
+def test_headers_of_safetensors(entry, words, tmp_path):
+    (tmp_path / "file").write_bytes(header({"x": entry}, bytes(4)))
+    with pytest.raises(TensorFileError, match=words):
+        read_tensors(tmp_path / "file")
+
+
+def test_what_is_not_written_is_named(tmp_path):
+    with pytest.raises(TensorFileError, match="x: numbers of int64 are not written"):
+        write_safetensors(tmp_path / "file", {"x": np.zeros(3, np.int64)})
 
 
 @pytest.mark.parametrize("content", [

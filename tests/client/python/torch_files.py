@@ -4,7 +4,7 @@ import pickle
 import struct
 import zipfile
 
-STORAGES = {"f4": "FloatStorage", "f8": "DoubleStorage", "f2": "HalfStorage", "i8": "LongStorage"}
+STORAGES = {"f4": "FloatStorage", "f8": "DoubleStorage", "f2": "HalfStorage", "i8": "LongStorage", "b1": "BoolStorage"}
 
 
 def plain(value):

@@ -1,7 +1,10 @@
 """Retries, deadlines, resumed streams and connections of both clients, against a server that does as it is told."""
 
 import asyncio
+import concurrent.futures
 import contextlib
+import copy
+import pickle
 import socket
 import time
 
@@ -143,6 +146,13 @@ def test_a_silent_listener_does_not_hold_a_call(calls):
         assert time.monotonic() - begin < 5
 
 
+def test_no_timeout_means_that_of_the_client(fake, calls):
+    fake.script = [samples]
+    assert len(calls.sample(fake.address, timeout=None).samples) == 2
+    fake.script = [chunks(1)]
+    assert len(calls.stream(fake.address, 2, timeout=None)[0]) == 1
+
+
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
 def test_every_call_has_a_deadline(calls, timeout):
     with pytest.raises(ValueError, match="timeout"):
@@ -170,13 +180,16 @@ def test_a_broken_stream_goes_on_after_its_last_row(fake, calls):
     assert {one.sample.seed for one in fake.requests} == {5}
 
 
+def test_failed_rows_of_a_stream_are_those_of_all_its_parts(fake, calls):
+    fake.script = [chunks(1, failed=(1001,), then=fails(UNAVAILABLE)), chunks(3, failed=(1004, 1005))]
+    seen, info = calls.stream(fake.address, 8, first_row=1000)
+    assert info.failed_rows.tolist() == [1, 4, 5] and info.row_status.shape == (8,) and list(info.nfe) == [4] * 8
+    assert [chunk.row_status.tolist() for chunk, _ in seen][0] == [
+        hyperserve.RowStatus.CONVERGED, hyperserve.RowStatus.STEP_LIMIT]
+
+
 def test_a_connection_that_breaks_within_a_stream(fake, calls):
     relay = Relay(fake.address)
-
-    def waits(request, context):
-        while context.is_active():
-            time.sleep(0.01)
-
     fake.script = [chunks(2, then=waits), chunks(1)]
     seen_chunks = []
 
@@ -209,10 +222,7 @@ def test_a_stream_that_is_left_ends_on_the_server(fake):
         stream = client.sample_stream("m", 2000)
         next(stream)
         stream.close()
-        end = time.monotonic() + 20
-        while not ended and time.monotonic() < end:
-            time.sleep(0.01)
-        assert ended
+        until(lambda: ended)
 
 
 def test_calls_share_one_connection_and_survive_its_loss(fake):
@@ -249,3 +259,91 @@ def test_a_tensor_that_does_not_fit_together(fake, calls):
     fake.script = [broken]
     with pytest.raises(hyperserve.InternalError, match="shape"):
         calls.sample(fake.address)
+
+
+def test_a_closed_client_fails_in_words(fake):
+    fake.script = [samples]
+    client = hyperserve.Client(fake.address)
+    client.sample("m", 2)
+    started = client.sample_stream("m", 2)
+    client.close()
+    for call in (lambda: client.sample("m", 2), client.models, lambda: next(started)):
+        with pytest.raises(hyperserve.UnavailableError, match="the client is closed"):
+            call()
+
+
+def test_a_closed_asyncio_client_fails_in_words(fake):
+    fake.script = [samples]
+
+    async def calls(used):
+        client = hyperserve.AsyncClient(fake.address)
+        if used:
+            await client.sample("m", 2)
+        started = client.sample_stream("m", 2)
+        await client.close()
+        for call in (client.sample("m", 2), client.models(), anext(started)):
+            with pytest.raises(hyperserve.UnavailableError, match="the client is closed"):
+                await call
+
+    for used in (False, True):
+        asyncio.run(calls(used))
+
+
+def waits(request, context):
+    while context.is_active():
+        time.sleep(0.01)
+
+
+def test_close_ends_a_call_that_is_under_way(fake):
+    fake.script = [waits]
+    client = hyperserve.Client(fake.address, timeout=20)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        call = pool.submit(client.sample, "m", 2)
+        until(lambda: fake.requests)
+        client.close()
+        with pytest.raises(hyperserve.UnavailableError, match="closed"):
+            call.result(10)
+
+    async def calls():
+        asyncing = hyperserve.AsyncClient(fake.address, timeout=20)
+        call = asyncio.ensure_future(asyncing.sample("m", 2))
+        while len(fake.requests) < 2:
+            await asyncio.sleep(0.01)
+        await asyncing.close()
+        with pytest.raises(hyperserve.UnavailableError, match="closed"):
+            await call
+
+    asyncio.run(calls())
+
+
+def until(happened):
+    end = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_thread_that_connects_keeps_its_own_deadline():
+    """Not that of another thread which waits for the same connection."""
+
+    def seconds(timeout):
+        begin = time.monotonic()
+        with pytest.raises((hyperserve.UnavailableError, hyperserve.DeadlineExceededError)):
+            client.sample("m", 2, timeout=timeout)
+        return time.monotonic() - begin
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, concurrent.futures.ThreadPoolExecutor(12) as pool:
+        with hyperserve.Client(f"127.0.0.1:{silent.getsockname()[1]}") as client:
+            patient = [pool.submit(seconds, 6) for _ in range(4)]
+            time.sleep(0.3)
+            hasty = [pool.submit(seconds, 0.5) for _ in range(8)]
+            assert max(call.result() for call in hasty) < 4
+            assert min(call.result() for call in patient) > 5.9
+
+
+@pytest.mark.parametrize("kind", hyperserve.HyperserveError.__subclasses__())
+def test_errors_cross_processes(kind):
+    error = kind("in so many words", "r-1")
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(copied) is kind and str(copied) == str(error)
+        assert (copied.message, copied.request_id, copied.code) == (error.message, "r-1", kind.code)

@@ -190,7 +190,7 @@ class TableSolverTest : public ::testing::Test {
                                   .steps = static_cast<int>(std::max<int64_t>(steps, 1))};
           return steps == 0 ? SolverTable<double>() : ClassicalTable(plan, 0.0, 1.0);
         },
-        1.0);
+        0.0, 1.0);
   }
   static int64_t Admit(Solver& solver, int64_t steps, int64_t row) {
     const Cohort cohort{.rows = 1, .control = FixedSteps{.steps = steps}};

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/engine.h"
 #include "server/batching/batch_loop.h"
 #include "server/batching/batcher_options.h"
 #include "server/batching/work.h"
@@ -68,6 +69,25 @@ TEST_F(BatchLoopTest, DeadInTheQueueIsNotSolved) {
   EXPECT_THAT(seen_, ElementsAre(Seen{0, 1}));
   EXPECT_DOUBLE_EQ(times.queue_seconds.value(), 0.01);
   EXPECT_FALSE(times.solve_seconds.has_value());
+}
+
+TEST_F(BatchLoopTest, AWholeSolveIsBookedWithAllOfItsEvaluations) {
+  control_->whole_solves = true;
+  control_->break_run = [&](const std::vector<Segment>&) {
+    clock_.Advance(milliseconds(1));
+    return absl::OkStatus();
+  };
+  Start({});
+  Answer first = Submit(MakeWork(1, 100));  // a pace of 1 ms an evaluation
+  StepToEnd();
+  ExpectRows(first.get(), 1, 0);
+  Answer before = Submit(MakeWork(1, 100));
+  Work hurried = MakeOtherWork(1, 100);
+  hurried.patience.deadline = clock_.Now() + milliseconds(1000);
+  Answer after = Submit(std::move(hurried));
+  StepToEnd();
+  ExpectRows(before.get(), 1, 0);
+  ExpectRows(after.get(), 1, 0);
 }
 
 TEST_F(BatchLoopTest, DeadBehindALongRunAreAnsweredBeforeItEnds) {

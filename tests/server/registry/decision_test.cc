@@ -60,7 +60,7 @@ TEST(DecideGateTest, Table) {
       {"learned, worse than it",
        {Learned(2, 0.1, 0.2, "heun:1"), Learned(4, 0.21, 0.2, "rk4:1")},
        false,
-       "n = 4: error 0.21, rk4:1 0.2 (does not beat rk4:1, which costs no more)"},
+       "n = 4: error 0.21, rk4:1 0.2 (more than rk4:1, which costs no more)"},
       {"better than active", {At(1, 0.1, 0.2, 0.11)}, true, "active 0.11"},
       {"within the margin", {At(1, 0.1019, 0.2, 0.1)}, true, "active 0.1"},
       {"beyond the margin",

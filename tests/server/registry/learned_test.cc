@@ -80,7 +80,7 @@ TEST_F(LearnedRegistryTest, LivesAsAnyGenerationDoes) {
 TEST_F(LearnedRegistryTest, TheGateCountsWhatMapsCost) {
   Open();
   const auto outcome = PublishTables({Plan(Method::kRk4, 1)}, Coefficients::kMap);
-  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("does not beat rk4:2"));
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("more than rk4:2"));
 }
 
 TEST_F(LearnedRegistryTest, FilesThatDoNotFitAreRefusedInWords) {
