@@ -344,9 +344,9 @@ __global__ void __launch_bounds__(kAdaptiveWarps * 32, 1)
 #pragma unroll 1
   for (int round = 0; round < launch.plan.rounds_max; ++round) {
     rows.Refill();
+    __syncwarp();
     if (!AnyOfGroup(rows.any())) break;
     uint32_t unfit = 0;
-    __syncwarp();
     const typename Net::Vector f =
         Net::Evaluate(launch.layout.field, rows.point(), rows.inputs(), sums, unfit);
     rows.Take(f, unfit);

@@ -118,8 +118,10 @@ cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const Fl
                     .steps = StepsOf(plan, program.layout),
                     .rows = rows};
   if (!FlowFits(program, plan)) return cudaErrorInvalidValue;
-  const int warps = WarpsOf(program, plan);
   const int64_t groups = (rows.count + kGroupRows - 1) / kGroupRows;
+  // One warpgroup has nobody to take turns with.
+  const bool alone = KindOf(plan) == FlowSolveKind::kTangents && groups <= program.multiprocessors;
+  const int warps = alone ? 4 : WarpsOf(program, plan);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(groups, program.multiprocessors));
   const size_t shared =
       program.layout.bytes + static_cast<size_t>(warps) * VectorBytes(program.layout, plan);

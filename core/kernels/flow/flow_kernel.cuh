@@ -54,7 +54,10 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
   int group = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
   const int stride = static_cast<int>(gridDim.x * (blockDim.x / 128));
   const int groups = static_cast<int>((launch.rows.count + kGroupRows - 1) / kGroupRows);
-  for (int turn = 0; turn == 0 || group < groups; ++turn) {
+  // Warpgroups that take turns make equally many, so the last may solve rows that nobody asked for.
+  const int ahead = kKind == FlowSolveKind::kTangents ? warp / 4 * static_cast<int>(gridDim.x) : 0;
+  if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::Begin();
+  for (int turn = 0; turn == 0 || group - ahead < groups; ++turn) {
     const int64_t first = static_cast<int64_t>(group) * kGroupRows + warp % 4 * kWarpRows;
     typename Solver::Vector z;
     if (launch.rows.z0 != nullptr) {
@@ -67,7 +70,7 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
       z = typename Solver::Vectors(vectors).Load(kSlotNext);
     }
     if (turn == 0) AwaitImageCopy();
-    if (group >= groups) break;
+    if (group - ahead >= groups) break;
     uint32_t unfit = 0;
     const typename Solver::Vector end = solver.Solve(z, unfit);
     access.Write(first, end, unfit);
@@ -78,6 +81,7 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     }
     group += stride;
   }
+  if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::End();
 }
 
 template <FlowActivation kActivation, int kWidth>
