@@ -283,6 +283,7 @@ class FusedRun final : public Run {
                                          .shape = {segment.rows, dimensions()},
                                          .bytes = std::as_bytes(ends.states)});
     }
+    if (spec_.want_depth) result.depth.assign(count, OptionsOf(spec_).s1);
     if (densities() > 0) {
       result.log_density = HostTensor::Zeros(Dtype::kF64, {segment.rows});
       std::ranges::copy(ends.log_densities, result.log_density.as<double>().begin());
