@@ -139,6 +139,13 @@ TEST_F(FusedFlowsTest, Tables) {
              fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
        },
        "fused", "first choice"},
+      {[&](BatchSpec& spec) {
+         spec.method = {Method::kLearned};
+         spec.correction = fixture::RandomHypersolver(
+             fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
+         spec.log_density = LogDensity::kStepMap;
+       },
+       nullptr, "no log-density"},
       {[](BatchSpec& spec) { spec.method = {Method::kAb2}; }, nullptr, "learned tables only"},
   };
   Expect(cases);
@@ -151,26 +158,13 @@ TEST_F(FusedFlowsTest, ErrorControl) {
          spec.method = {Method::kDopri5};
          spec.stepping = Stepping::kErrorControlled;
        },
-       nullptr, "tier exact only"},
+       nullptr, "fixed steps only"},
       {[](BatchSpec& spec) {
          spec.tier = Tier::kExact;
          spec.method = {Method::kDopri5};
          spec.stepping = Stepping::kErrorControlled;
        },
-       "fused", "first choice"},
-      {[](BatchSpec& spec) {
-         spec.tier = Tier::kExact;
-         spec.method = {Method::kHeunEuler};
-         spec.stepping = Stepping::kErrorControlled;
-       },
-       "readable", "heun_euler is none"},
-      {[](BatchSpec& spec) {
-         spec.tier = Tier::kExact;
-         spec.method = {Method::kDopri5};
-         spec.stepping = Stepping::kErrorControlled;
-         spec.log_density = LogDensity::kDivergence;
-       },
-       "readable", "no log-density"},
+       "readable", "fixed steps only"},
   };
   Expect(cases);
 }
