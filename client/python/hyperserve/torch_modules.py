@@ -37,7 +37,6 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 REFUSALS_MAX = 12  # of a part for the same reason; parts within parts multiply what is tried
 _NOT_YET = {
-    "GalLinear": "the format's Galerkin layers are not written from modules yet",
     "MultiheadAttention": "the format's attention is not written from modules yet",
 }
 
@@ -81,6 +80,8 @@ class Converter:
             return with_depth(z, s, first=False)
         if name == "Augmenter" and getattr(module, "augment_func", None) is not None:
             return self._within("augment", module.augment_func, f"{path}.augment_func", z, s)
+        if name == "GalLinear":
+            return self._add_galerkin(module, path, z)
         if name in ("ConcatSquashLinear", "ConcatSquashConv2d"):
             return self._add_concat_squash(module, path, z, s)
         if type(module).__module__.startswith("torch.nn."):
@@ -118,6 +119,26 @@ class Converter:
         column, pixels = s.reshape(-1, 1), [1] * (z.dim() - 2)
         scales, shifts = (one(column).reshape(*z.shape[:2], *pixels) for one in (gate, shift))
         return z * torch.sigmoid(scales) + shifts
+
+    def _add_galerkin(self, module: Any, path: str, z: Any) -> Any:
+        """torchdyn's GalLinear (torchdyn/nn/galerkin.py) after a DepthCat, on waves of the depth: coefficients of cos(n_k r) and
+        sin(n_k r) with r = dilation s + shift, n_k evenly spaced from 0 to the number of terms."""
+        if type(module.expfunc).__name__ != "Fourier" or module.deg < 2:
+            kind = f"{type(module.expfunc).__name__}({module.deg})"
+            raise refuse(path, module, f"it expands in {kind}; the format has its waves, Fourier of at least 2 terms")
+        width, out, terms = module.in_features, module.out_features, module.deg
+        first = terms / (terms - 1)  # n_1
+        phases = first * float(module.shift) * torch.arange(terms, dtype=torch.float64)
+        cosines, sines = module.coeffs.movedim(0, 2).movedim(1, 0)  # [terms, numbers]
+        cosines, sines = (cosines * phases.cos()[:, None] + sines * phases.sin()[:, None],
+                          sines * phases.cos()[:, None] - cosines * phases.sin()[:, None])  # fmt: skip
+        waves = torch.stack([sines, cosines], 1).reshape(2 * terms, -1)[1:]  # 1, sin(n_1 r), cos(n_1 r), ...
+        weight = waves[:, : out * width].reshape(-1, out, width)
+        weight = torch.cat([weight, torch.zeros_like(weight[:, :, :1])], 2)  # of the depth, which only the waves see
+        tensors = {"weight": _array(weight), "bias": _array(waves[:, out * width :])}
+        fields = {"in": width + 1, "out": out, "terms": len(waves), "basis": "fourier"}
+        self._layers.add("galerkin_linear", tensors, **fields, period=2 * np.pi / (first * float(module.dilation)))
+        return torch.cat([module(row) for row in z.split(1)])
 
     def _add_by_time(self, module: _ByTime, path: str, z: Any, s: Any) -> Any:
         """z + n(s), (1 + a) z + b with [a, b] = n(s), cat[z, n(s)] or cat[n(s), z], where n is the net of the time."""

@@ -64,7 +64,9 @@ def double(module: Any, path: str) -> Any:
     refused = [str(refuse(name, part, reason)) for name, part, reason in found if reason]
     if refused:
         raise NotExportable("\n".join(refused))
-    return copy.deepcopy(module).cpu().double().eval()
+    # What a forward leaves behind cannot be copied by torch, since it is a step of a gradient.
+    left = [one for part in module.modules() for one in vars(part).values() if isinstance(one, torch.Tensor) and not one.is_leaf]
+    return copy.deepcopy(module, {id(one): one.detach().clone() for one in left}).cpu().double().eval()
 
 
 def example_rows(example: Any) -> Any:

@@ -13,8 +13,8 @@ from hyperserve.exporting import ExportError
 from hyperserve.folder import ModelFolderError
 from hyperserve.tensor_files import write_safetensors
 from torch_nets import (
-    Added, Again, Augmenter, Beside, ConcatSquashConv2d, ConcatSquashLinear, DepthCat, Down, Functional, NeuralODE, OdeNet,
-    RandomWaves, ResidualBlock, Scaled, Timed, Waves, export, functional, kinds, mlp, nn, torch)
+    Added, Again, Augmenter, Beside, ConcatSquashConv2d, ConcatSquashLinear, DepthCat, Down, Fourier, Functional,
+    GalLinear, NeuralODE, OdeNet, RandomWaves, ResidualBlock, Scaled, Timed, Waves, export, functional, kinds, mlp, nn, torch)
 
 from hyperserve.torch_running import NotExportable  # after torch_nets, which skips where there is no torch
 
@@ -201,6 +201,15 @@ def test_parts_are_taken_as_they_are_called(make, wanted, tmp_path):
 def test_what_the_time_does(make, wanted, tmp_path):
     torch.manual_seed(2)
     assert kinds(export(make(), tmp_path / "mine")) == wanted
+
+
+def test_galerkin_layers_of_torchdyn(tmp_path):
+    torch.manual_seed(2)
+    module = NeuralODE(nn.Sequential(DepthCat(), GalLinear(2, 8, Fourier(5)), nn.Tanh(), DepthCat(), GalLinear(8, 2, Fourier(3))))
+    module.vf(torch.tensor(0.5), torch.randn(3, 2))  # leaves steps of a gradient behind
+    assert kinds(export(module, tmp_path / "mine")) == ["depth_cat", "galerkin_linear", "tanh"] + ["depth_cat", "galerkin_linear"]
+    with pytest.raises(NotExportable, match=r"field.1 \(GalLinear\): it expands in Polynomial\(3\)"):
+        export(nn.Sequential(DepthCat(), GalLinear(2, 2, type("Polynomial", (Fourier,), {})(3))), tmp_path / "other")
 
 
 def test_layers_of_images(tmp_path):

@@ -124,6 +124,34 @@ class Augmenter(nn.Module):
         return torch.cat([self.augment_func(x), x], 1)
 
 
+class Fourier(nn.Module):
+    """As torchdyn has it, and the layer below."""
+
+    def __init__(self, deg):
+        super().__init__()
+        self.deg, self.n_eig = deg, 2
+
+    def forward(self, n_range, s):
+        return [torch.cos(s * n_range), torch.sin(s * n_range)]
+
+
+class GalLinear(nn.Module):
+    def __init__(self, width, out, expfunc):
+        super().__init__()
+        self.dilation, self.shift = nn.Parameter(torch.ones(1) * 1.25), nn.Parameter(torch.ones(1) * 0.2)
+        self.in_features, self.out_features, self.expfunc = width, out, expfunc
+        self.deg, self.n_eig = expfunc.deg, expfunc.n_eig
+        self.coeffs = nn.Parameter(torch.randn((width + 1) * out, self.deg, self.n_eig))
+
+    def forward(self, x):
+        s, x = x[-1, -1], x[:, :-1]
+        basis = self.expfunc(torch.linspace(0, self.deg, self.deg), s * self.dilation + self.shift)
+        numbers = sum((self.coeffs[:, :, i] * basis[i]).sum(1) for i in range(self.n_eig))
+        self.weight = numbers[: self.out_features * self.in_features].reshape(self.out_features, self.in_features)
+        self.bias = numbers[self.out_features * self.in_features :]
+        return functional.linear(x, self.weight, self.bias)
+
+
 class ConcatSquash(nn.Module):
     """As FFJORD has it."""
 
