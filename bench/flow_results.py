@@ -26,13 +26,20 @@ def entries(kernel, commit):
         yield head, row
 
 
+def put(folder, head, rows):
+    """Puts the rows into the file of this card, in place of those of the same work."""
+    path = pathlib.Path(folder) / (head["card"].lower().replace(" ", "_") + ".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    measured = {row["work"] for row in rows}
+    kept = [row for row in known["rows"] if row["work"] not in measured]
+    path.write_text(json.dumps({**known, **head, "rows": kept + list(rows)}, indent=1) + "\n")
+    print(f"{head['card']}: {len(rows)} rows in {path}")
+
+
 def main(kernel, commit, folder):
     heads, rows = zip(*entries(kernel, commit))
-    card = heads[0]["card"]
-    path = pathlib.Path(folder) / (card.lower().replace(" ", "_") + ".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**heads[0], "rows": rows}, indent=1) + "\n")
-    print(f"{card}: {len(rows)} rows in {path}")
+    put(folder, heads[0], rows)
 
 
 if __name__ == "__main__":
