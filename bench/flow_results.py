@@ -19,7 +19,7 @@ def entries(kernel, commit):
     head, *rows = (json.loads(line) for line in lines.splitlines())
     peers = dict(flow_peers.measure())
     for row in rows:
-        row = {"work": f"flow 2-128-128-128-2 {row.pop('activation')}", "tier": "fast", **row, "commit": commit,
+        row = {"work": f"flow 2-128-128-128-2 {row.pop('activation')}", **row, "commit": commit,
                "date": datetime.date.today().isoformat()}
         if row["work"].endswith("softplus") and row["plan"] == "hyper_heun:1":
             row["peers_ms"] = {name: round(ms, 4) for name, ms in peers[row["rows"]].items()}
