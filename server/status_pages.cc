@@ -49,12 +49,19 @@ void AppendModel(const ServedModel& served, std::string& body) {
 
 void RefusedModels::Add(Refusal refusal) {
   const std::lock_guard lock(mutex_);
-  refusals_.push_back(std::move(refusal));
+  refusals_[std::move(refusal.model)] = std::move(refusal.reason);
+}
+
+void RefusedModels::Remove(const std::string& model) {
+  const std::lock_guard lock(mutex_);
+  refusals_.erase(model);
 }
 
 std::vector<RefusedModels::Refusal> RefusedModels::List() const {
   const std::lock_guard lock(mutex_);
-  return refusals_;
+  std::vector<Refusal> list;
+  for (const auto& [model, reason] : refusals_) list.push_back({model, reason});
+  return list;
 }
 
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {

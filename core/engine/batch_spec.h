@@ -51,6 +51,7 @@ struct BatchSpec {
   std::optional<std::array<double, 2>> span;  // [s0, s1] on the solver's clock; absent: the model's
   std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
   bool want_state = true;       // z(s1)
+  bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
   LogDensity log_density = LogDensity::kNone;  // flows only
 

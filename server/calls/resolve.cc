@@ -150,8 +150,10 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   if (resolved.plan.hypersolved()) {
     const FixedPlan& fixed = *resolved.plan.fixed();
     HS_ASSIGN_OR_RETURN(resolved.generation, PinGeneration(fixed.method, terms.generation, model));
-    HS_RETURN_IF_ERROR(
-        CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
+    // A step without length is outside no range; it changes nothing.
+    if (task.span[0] < task.span[1] || fixed.method.method == Method::kLearned)
+      HS_RETURN_IF_ERROR(
+          CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
   }
   resolved.label = PlanLabel(resolved, model);
   return resolved;

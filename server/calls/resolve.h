@@ -28,6 +28,7 @@ struct Task {
   std::vector<double> save_at;  // strictly increasing depths within the span
   bool log_density = false;     // of each row, beside the state
   bool want_state = true;       // z(s1)
+  bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1))
 };
 

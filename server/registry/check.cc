@@ -168,6 +168,34 @@ void CheckHypersolver(const std::string& folder, const MethodChoice& method, con
   }
 }
 
+// Whoever names no plan gets the default one, so somebody must be able to run it.
+void CheckDefaultPlan(const std::string& folder, const Calibration& calibration, const Model& model,
+                      Findings& findings) {
+  const Plan plan = DefaultPlanOf(calibration);
+  if (!plan.hypersolved()) return;
+  const FixedPlan& fixed = *plan.fixed();
+  const std::string methods = HypersolverFolder(folder, fixed.method);
+  std::string why = "there is no generation of this correction";
+  for (const int64_t number : ListGenerations(methods)) {
+    const auto candidate =
+        LoadCandidate(absl::StrCat(methods, "/", number), number, fixed.method, model);
+    absl::Status usable = candidate.status();
+    if (usable.ok()) {
+      const Hypersolver& correction = *candidate->generation->correction;
+      usable = CheckApplies(correction, fixed, correction.spec().direction, model.spec().span);
+    }
+    const auto verdicts = ReadVerdicts(methods);
+    if (usable.ok() && verdicts.ok() && verdicts->contains(number) &&
+        !verdicts->at(number).passed) {
+      usable = absl::FailedPreconditionError("it was refused");
+    }
+    if (usable.ok()) return;
+    why = absl::StrCat("generation ", number, ": ", usable.message());
+  }
+  findings.Add(folder + "/calibration.json",
+               absl::StrCat("nobody could run the default plan ", PrintPlan(plan), ": ", why));
+}
+
 void CheckMethodNames(const std::string& model_folder, Findings& findings) {
   std::error_code error;
   for (fs::directory_iterator it(model_folder + "/hypersolvers", error), end; !error && it != end;
@@ -187,8 +215,12 @@ void CheckModel(const std::string& folder, Findings& findings) {
   const std::shared_ptr<const Model> model = CheckBase(folder, findings);
   if (model == nullptr) return;
   const std::string calibration_path = folder + "/calibration.json";
-  const absl::Status calibration = LoadCalibration(calibration_path, *model).status();
-  if (!absl::IsNotFound(calibration)) findings.Check(calibration_path, calibration);
+  const absl::StatusOr<Calibration> calibration = LoadCalibration(calibration_path, *model);
+  if (calibration.ok()) {
+    CheckDefaultPlan(folder, *calibration, *model, findings);
+  } else if (!absl::IsNotFound(calibration.status())) {
+    findings.Check(calibration_path, calibration.status());
+  }
   for (const MethodChoice& method : ListHypersolverMethods(folder)) {
     CheckHypersolver(HypersolverFolder(folder, method), method, *model, findings);
   }

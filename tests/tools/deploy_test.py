@@ -135,7 +135,7 @@ class PrometheusTest(unittest.TestCase):
             "tests": [{
                 "interval": "15s",
                 "input_series": [{
-                    "series": 'hyperserve_request_duration_seconds_count'
+                    "series": 'hyperserve_requests_total'
                               '{instance="a", call="Sample", model="m", plan="p", code="INTERNAL"}',
                     "values": "_x20 1x200"}],  # from 5 min on, and never again
                 "alert_rule_test": [

@@ -51,9 +51,9 @@ def export(
     from hyperserve.torch_modules import Converter, apply, double, example_rows, far
 
     module, stem, head = _parts(module, stem, head)
-    dtype = written_dtype((module, stem, head))
     field = double(_field_of(module), "field")
-    stem, head = stem and double(stem, "stem"), head and double(head, "head")
+    dtype = written_dtype((module, stem, head))
+    stem, head = (part if part is None else double(part, name) for name, part in (("stem", stem), ("head", head)))
     x, lists = example_rows(example), {name: LayerList(name) for name in ("stem", "field", "head")}
     begin, length = span[0], span[1] - span[0]
     with torch.no_grad():

@@ -96,6 +96,7 @@ class SolveResult:
     state: Array  # [rows, state shape]
     saved: Array | None  # [rows, save_at, state shape]; None: not asked for
     info: SolveInfo
+    stopped_at: Array | None = None  # with partial_states: the depth of each row's state, float64
 
 
 def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
@@ -157,4 +158,5 @@ def log_prob_result(reply: v1.LogProbReply) -> LogProbResult:
 
 def solve_result(reply: v1.SolveReply) -> SolveResult:
     state = from_wire(reply.state)
-    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)))
+    stopped_at = np.asarray(reply.stopped_at, np.float64) if reply.stopped_at else None
+    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)), stopped_at)

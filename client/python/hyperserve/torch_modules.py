@@ -77,6 +77,8 @@ def apply(module: Any, z: Any, s: Any) -> Any:
 
 def double(module: Any, path: str) -> Any:
     """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{path}: a {type(module).__name__}; a torch.nn.Module is wanted")
     found = [(".".join(filter(None, (path, name))), part, _hidden(part)) for name, part in module.named_modules()]
     refused = [str(_refuse(name, part, reason)) for name, part, reason in found if reason]
     if refused:
@@ -122,7 +124,7 @@ class Converter:
         name = type(module).__name__
         if name in _NOT_YET:
             raise _refuse(path, module, _NOT_YET[name])
-        if isinstance(module, nn.Sequential):
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
             return self._add_each(module, path, z, s)
         if isinstance(module, _Time):
             self._layers.add_time(module.place)
@@ -138,7 +140,7 @@ class Converter:
         if name == "Augmenter" and getattr(module, "augment_func", None) is not None:
             return self._within("augment", module.augment_func, f"{path}.augment_func", z, s)
         if type(module).__module__.startswith("torch.nn."):
-            self._add_known(module, path)
+            self._add_known(module, path, z)
             return module(z)
         return self._add_composed(module, path, z, s)
 
@@ -166,7 +168,7 @@ class Converter:
         self._layers.add(kind, layers=inner.layers)
         return torch.cat([y, z], 1) if kind == "augment" else z + y
 
-    def _add_known(self, module: Any, path: str) -> None:
+    def _add_known(self, module: Any, path: str, z: Any) -> None:
         tensors = {
             name: _array(tensor.to(self._dtype))
             for name, tensor in module.state_dict().items()
@@ -197,13 +199,15 @@ class Converter:
                 self._layers.add(type(module).__name__.lower())
             case nn.AvgPool2d() | nn.MaxPool2d():
                 self._add_pool(module, path)
+            case nn.AdaptiveAvgPool2d() if _cell(module, z) > 0:
+                self._layers.add("avg_pool", kernel=_cell(module, z))
             case nn.Flatten() if (module.start_dim, module.end_dim) == (1, -1):
                 self._layers.add("flatten")
             case nn.PixelShuffle():
                 self._layers.add("pixel_shuffle", upscale_factor=module.upscale_factor)
             case nn.PixelUnshuffle():
                 self._layers.add("pixel_unshuffle", downscale_factor=module.downscale_factor)
-            case nn.Identity() | nn.Dropout():
+            case nn.Identity() | nn.Dropout() | nn.Dropout1d() | nn.Dropout2d() | nn.AlphaDropout():
                 pass  # nothing, in eval mode
             case _:
                 raise _refuse(path, module, f"the format has no layer for {module}")
@@ -272,8 +276,15 @@ class Converter:
         )
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+def _pair(value: Any) -> tuple[Any, Any]:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def _cell(module: Any, z: Any) -> int:
+    """The size of the square cells of an adaptive pool over images z; 0: it has no such cells."""
+    sizes = [(size, size if cells is None else cells) for size, cells in zip(z.shape[2:], _pair(module.output_size), strict=False)]
+    found = {size // cells for size, cells in sizes if size % cells == 0}
+    return found.pop() if z.dim() == 4 and len(found) == 1 and all(size % cells == 0 for size, cells in sizes) else 0
 
 
 def _hidden(module: Any) -> str:

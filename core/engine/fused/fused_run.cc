@@ -194,6 +194,7 @@ class FusedRun final : public Run {
     BatchResult result;
     result.status.assign(count, RowStatus::kConverged);
     if (spec_.want_state) result.state = HostTensor::CopyOf(states);
+    if (spec_.want_depth) result.depth.assign(count, OptionsOf(spec_).s1);
     result.nfe.assign(count, static_cast<int32_t>(nfe));
     result.correction_evaluations.assign(count, static_cast<int32_t>(corrections));
     result.macs.assign(count, macs);

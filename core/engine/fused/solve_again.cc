@@ -30,6 +30,7 @@ void PutRows(const HostTensor& from, int64_t place, HostTensor& to) {
 
 void PutRows(const BatchResult& from, int64_t place, BatchResult& to) {
   std::ranges::copy(from.status, to.status.begin() + place);
+  if (!to.depth.empty()) std::ranges::copy(from.depth, to.depth.begin() + place);
   std::ranges::copy(from.nfe, to.nfe.begin() + place);
   std::ranges::copy(from.correction_evaluations, to.correction_evaluations.begin() + place);
   std::ranges::copy(from.macs, to.macs.begin() + place);

@@ -158,6 +158,35 @@ def test_pools(pool, tmp_path):
     assert kinds(path, "head")[0] in ("avg_pool", "max_pool")
 
 
+@pytest.mark.parametrize("pool, cells", [(nn.AdaptiveAvgPool2d(2), 4), (nn.AdaptiveAvgPool2d((1, None)), 0),
+                                         (nn.AdaptiveAvgPool2d(1), 1), (nn.AdaptiveAvgPool2d(4), 0)])
+def test_adaptive_pools(pool, cells, tmp_path):
+    head = nn.Sequential(pool, nn.Flatten(), nn.Linear(cells or 16, 3)) if cells else pool
+    if cells:
+        path = export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+        assert kinds(path, "head")[0] == "avg_pool"
+    else:
+        with pytest.raises(NotExportable, match=r"head \(AdaptiveAvgPool2d\)"):
+            export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+
+
+def test_what_is_no_module(tmp_path):
+    with pytest.raises(TypeError, match="field: a function; a torch.nn.Module is wanted"):
+        export(lambda x: x, tmp_path / "mine")
+
+
+class Twice(nn.Sequential):
+    """No sequence, whatever its class says."""
+
+    def forward(self, x):
+        return super().forward(super().forward(x))
+
+
+def test_a_sequential_with_a_forward_of_its_own(tmp_path):
+    with pytest.raises(NotExportable, match=r"field \(Twice\): its answers are none of"):
+        export(Twice(nn.Linear(2, 2), nn.Tanh()), tmp_path / "mine")
+
+
 def test_a_forward_that_is_no_composition_of_children(tmp_path):
     class Cube(nn.Module):
         def __init__(self):

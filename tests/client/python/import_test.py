@@ -16,7 +16,7 @@ from hyperserve.import_model import import_model
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import Choices
 from hyperserve.tensor_files import read_tensors, write_safetensors
-from torch_files import save_legacy, save_zip
+from torch_files import dict_opcodes, plain, save_legacy, save_zip, state_dict_opcodes
 
 EXTERNAL = pathlib.Path(os.environ.get("HYPERSERVE_EXTERNAL", ROOT.parent / "shared/external")) / "torchcfm"
 PROGRAM = BIN / "hyperserve"
@@ -211,10 +211,62 @@ def test_classifiers_of_diffeqml(channels, size, augments, pooled, tmp_path):
     assert oracle.distance(answer.logits, z @ last[0].T.astype(np.float64) + last[1]) <= 1e-12
 
 
+def mnist_tensors():
+    def conv(out, width, kernel):
+        weight = RANDOM.standard_normal((out, width, kernel, kernel)) / (kernel * width**0.5)
+        return weight.astype(np.float32), (0.1 * RANDOM.standard_normal(out)).astype(np.float32)
+
+    def norm():
+        return tuple((1 + 0.3 * RANDOM.standard_normal(64)).astype(np.float32) for _ in range(2))
+
+    parts = {"0": conv(64, 1, 3), "1": norm(), "3": conv(64, 64, 4), "4": norm(), "6": conv(64, 64, 4)}
+    parts |= {f"7.odefunc.norm{number}": norm() for number in (1, 2, 3)}
+    parts |= {f"7.odefunc.conv{number}._layer": conv(64, 65, 3) for number in (1, 2)}
+    return parts | {"8": norm(), "12": dense(10, 64)}
+
+
+def test_the_classifier_of_torchdiffeq(tmp_path):
+    parts = mnist_tensors()
+    tensors = {f"{name}.{kind}": one for name, pair in parts.items() for kind, one in zip(("weight", "bias"), pair)}
+    # As the example saves it, with the arguments of its program.
+    arguments = b"cargparse\nNamespace\n)\x81}(" + plain("tol") + plain(1e-3) + plain("save") + plain("./here") + b"ub"
+    save_zip(tmp_path / "file", tensors, dict_opcodes(
+        [("state_dict", state_dict_opcodes(tensors, view=False)), ("args", arguments)]))
+    import_model(tmp_path / "file", tmp_path / "models/digits", layout="torchdiffeq_mnist", program=PROGRAM)
+
+    def normed(z, name):
+        return np.maximum(oracle.group_norm(z, 32, *parts[name]), 0)
+
+    images = RANDOM.integers(0, 256, (4, 1, 28, 28), dtype=np.uint8)
+    z = oracle.conv(images / 255, *parts["0"], padding=0)
+    for norm, conv in (("1", "3"), ("4", "6")):
+        z = oracle.conv(normed(z, norm), *parts[conv], stride=2)
+
+    def slope(s, z):
+        for number in (1, 2):
+            z = normed(z, f"7.odefunc.norm{number}")
+            z = oracle.conv(np.concatenate([np.full_like(z[:, :1], s), z], 1), *parts[f"7.odefunc.conv{number}._layer"])
+        return oracle.group_norm(z, 32, *parts["7.odefunc.norm3"])
+
+    z = normed(oracle.solve(slope, z, 2), "8").mean((2, 3))
+    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
+    with hyperserve.Client(daemon.address) as client:
+        answer = client.classify("digits", images, plan="rk4:2/double", logits=True)
+    daemon.stop()
+    assert oracle.distance(answer.logits, z @ parts["12"][0].T.astype(np.float64) + parts["12"][1]) <= 1e-12
+    for change, words in (({"7.odefunc.norm3.bias": np.ones(3, np.float32)}, "7.odefunc.norm3: tensors of a norm have one shape"),
+                          ({"3.weight": np.ones((64, 64, 3, 3), np.float32)}, "3: weight of shape .* a 4x4 convolution"),
+                          ({"9.weight": np.ones(3, np.float32)}, "9.weight: no name of this layout")):
+        save_zip(tmp_path / "file", tensors | change)
+        with pytest.raises(LayoutError, match=words):
+            import_model(tmp_path / "file", tmp_path / "other", layout="torchdiffeq_mnist", program=PROGRAM)
+
+
 @pytest.mark.parametrize("change, words", [
-    ({"0.weight": None}, "0: no batch norm of 1 or 3 channels"), ({"0.running_var": np.ones(2, np.float32)}, "0: no batch norm"),
-    ({name: np.ones(2, np.float32) for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var")}, "0: no batch norm"),
-    ({"0.weight": np.ones((), np.float32)}, "0: no batch norm"), ({"1.augment_func.weight": None}, "1.weight: missing"),
+    ({"0.weight": None}, "0.weight: missing"), ({"0.running_var": np.ones(2, np.float32)}, "0: tensors of a norm have one shape"),
+    ({name: np.ones(2, np.float32) for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var")},
+     "0: a batch norm of 2 channels; 1 or 3 wanted"),
+    ({"0.weight": np.ones((), np.float32)}, "0: tensors of a norm"), ({"1.augment_func.weight": None}, "1.weight: missing"),
     ({"5.weight": None}, "5.weight: missing"), ({"5.weight": None, "5.bias": None}, "weight: missing in this layout"),
     ({"7.weight": np.ones((2, 2), np.float32)}, "5.bias: no name of this layout"),
     ({"5.weight": np.ones((10, 7), np.float32)}, "5: 7 inputs do not fit"),

@@ -216,5 +216,14 @@ TEST(Safetensors, AFifoIsRefusedAndNotWaitedFor) {
   std::filesystem::remove(path);
 }
 
+TEST(Safetensors, WhatIsMistakenForOneIsNamed) {
+  const auto refusal = [](std::string bytes) {
+    return std::string(SafetensorsFile::Parse(std::move(bytes)).status().message());
+  };
+  EXPECT_NE(refusal("PK\x03\x04 and more").find("this is a zip"), std::string::npos);
+  EXPECT_NE(refusal("version https://git-lfs.github.com/spec/v1\n").find("git lfs pull"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace hyperserve
