@@ -30,9 +30,9 @@ def put(folder, head, rows):
     """Puts the rows into the file of this card, in place of those of the same work."""
     path = pathlib.Path(folder) / (head["card"].lower().replace(" ", "_") + ".json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    known = json.loads(path.read_text()) if path.exists() else {}
     measured = {row["work"] for row in rows}
-    kept = [row for row in known["rows"] if row["work"] not in measured]
+    kept = [row for row in known.get("rows", []) if row["work"] not in measured]
     path.write_text(json.dumps({**known, **head, "rows": kept + list(rows)}, indent=1) + "\n")
     print(f"{head['card']}: {len(rows)} rows in {path}")
 
