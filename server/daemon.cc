@@ -118,6 +118,7 @@ struct Daemon::Parts {
   absl::Status StartBatcher();
   absl::Status StartListening();
   absl::Status OpenRegistry();
+  absl::Status WarmAndTime(const WarmUpSubject& subject, const std::function<bool()>& interrupted);
   absl::Status TellPorts() const;
   void ProbePorts();
   void OnConnectionRefused(std::string_view port, std::string_view limit);
@@ -227,25 +228,33 @@ void Daemon::Parts::ProbePorts() {
       });
 }
 
+absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
+                                        const std::function<bool()>& interrupted) {
+  HS_RETURN_IF_ERROR(WarmUp(subject, options.batch_rows_max, interrupted, *runtime));
+  const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
+  const auto rows = static_cast<int64_t>(std::max(1.0, options.batch_macs_max / field));
+  return TimePlans(subject, std::min<int64_t>(rows, options.batch_rows_max), interrupted, *runtime,
+                   Clock::Real());
+}
+
 absl::Status Daemon::Parts::OpenRegistry() {
-  HS_ASSIGN_OR_RETURN(
-      std::unique_ptr<Registry> registry,
-      Registry::Open(
-          {.repository = options.models,
-           .read_only = options.read_only,
-           .gate_margin = options.gate_margin,
-           .poll_seconds = options.poll_seconds,
-           .runtime = runtime.get(),
-           .publish_queue_limit = options.publish_queue_max,
-           .examination_macs_max = options.examination_macs_max,
-           .examination_seconds_max = options.examination_seconds_max,
-           .warm =
-               [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
-                 return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
-               },
-           .busy = [this] { return batcher->depth().macs > 0; },
-           .ending = ending},
-          [this](const Registry::Event& event) { OnEvent(event); }));
+  HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
+                      Registry::Open({.repository = options.models,
+                                      .read_only = options.read_only,
+                                      .gate_margin = options.gate_margin,
+                                      .poll_seconds = options.poll_seconds,
+                                      .runtime = runtime.get(),
+                                      .publish_queue_limit = options.publish_queue_max,
+                                      .examination_macs_max = options.examination_macs_max,
+                                      .examination_seconds_max = options.examination_seconds_max,
+                                      .warm =
+                                          [this](const WarmUpSubject& subject,
+                                                 const std::function<bool()>& interrupted) {
+                                            return WarmAndTime(subject, interrupted);
+                                          },
+                                      .busy = [this] { return batcher->depth().macs > 0; },
+                                      .ending = ending},
+                                     [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);

@@ -36,6 +36,10 @@ ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says")
 ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
+ABSL_FLAG(bool, renew, false,
+          "calibrate: follow each generation by one of the same weights with the new measurements");
+ABSL_FLAG(bool, measured, false,
+          "calibrate: measure nothing, choose the default plan among what was measured before");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
 
 namespace hyperserve {
@@ -55,7 +59,7 @@ constexpr std::array<TrainerCommand, 3> kCommands = {{
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
      "recipe models out from data device threads iterations", TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
-     "recipe models picture data device threads", Calibrate},
+     "recipe models picture renew measured data device threads", Calibrate},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {
@@ -150,7 +154,9 @@ absl::Status RunCommand(const std::string& command) {
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .from = absl::GetFlag(FLAGS_from),
                                .picture = absl::GetFlag(FLAGS_picture),
-                               .replace = absl::GetFlag(FLAGS_replace)};
+                               .replace = absl::GetFlag(FLAGS_replace),
+                               .measured = absl::GetFlag(FLAGS_measured),
+                               .renew = absl::GetFlag(FLAGS_renew)};
   return FindCommand(command)->run(options);
 }
 

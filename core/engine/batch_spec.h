@@ -34,7 +34,8 @@ enum class LogDensity {
   // its error control. Classical plans only.
   kDivergence,
   // log|det| of the Jacobian of each discrete step, by tangents. This is the exact log-density of
-  // the discrete map. Fixed plans only, classical or hypersolved. Computed in double in every tier.
+  // the discrete map. Fixed plans only, classical or hypersolved. Computed in double also in tier
+  // exact.
   kStepMap,
 };
 

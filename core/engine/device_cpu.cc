@@ -18,7 +18,8 @@ at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tens
   TORCH_CHECK(false, "built without CUDA");
 }
 
-std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, at::Device) {
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, kernels::FlowPrecision,
+                                          at::Device) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

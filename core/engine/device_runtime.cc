@@ -81,7 +81,9 @@ class TorchRuntime final : public DeviceRuntime {
  public:
   explicit TorchRuntime(at::Device device)
       : device_name_(device.str()),
-        flows_([device](const kernels::FlowModel& flow) { return CudaFlow(flow, device); }),
+        flows_([device](const kernels::FlowModel& flow, kernels::FlowPrecision precision) {
+          return CudaFlow(flow, precision, device);
+        }),
         convs_([device](const kernels::ConvModel& conv) { return CudaConv(conv, device); }),
         streams_(device) {
     if (device.is_cuda()) {
@@ -110,8 +112,10 @@ class TorchRuntime final : public DeviceRuntime {
         return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(conv)),
                           .choice = std::move(choice)};
       }
-      HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow, flows_.Find(spec));
-      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(flow)),
+      FindFusedFlow find = [this, spec](int64_t evaluations) {
+        return flows_.Find(spec, evaluations);
+      };
+      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(find)),
                         .choice = std::move(choice)};
     });
   }

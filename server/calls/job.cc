@@ -101,8 +101,10 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
   // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
-  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();  // solved in double
-  if (job.plan.plan.tier == Tier::kDouble || step_map) size.row.evaluation_macs *= kDoubleSlowdown;
+  const Tier tier = job.plan.plan.tier;
+  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();
+  if (tier == Tier::kDouble || (step_map && tier == Tier::kExact))
+    size.row.evaluation_macs *= kDoubleSlowdown;
   const double batch_rows =
       std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));

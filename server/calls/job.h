@@ -9,6 +9,7 @@
 #include "core/io/tensor.h"
 #include "server/calls/limits.h"
 #include "server/calls/resolve.h"
+#include "server/calls/task.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {

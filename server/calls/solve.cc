@@ -87,13 +87,15 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                  const CallLimits& limits) {
   const Model& model = *served->model;
   if (ask.span) HS_RETURN_IF_ERROR(CheckSpan(*ask.span));
+  const std::optional<AskedRows>& start = ask.state ? ask.state : ask.inputs;
   HS_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(ask.direction, model.spec()));
   Job job{.served = std::move(served),
           .task = {.direction = direction,
                    .span = ask.span.value_or(model.spec().span),
                    .entry = ask.state ? Entry::kState : Entry::kInput,
                    .save_at = ask.save_at,
-                   .want_depth = ask.partial_states}};
+                   .want_depth = ask.partial_states,
+                   .rows = start ? RowsAsked(*start) : 1}};
   HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;

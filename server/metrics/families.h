@@ -32,6 +32,7 @@ enum class Metric {
   kPublishResults,
   kModelChanges,
   kModelProblems,
+  kDefaultPlanReplaced,
   kQueueRequests,
   kQueueRows,
   kQueueBytes,
@@ -73,7 +74,7 @@ inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,
 inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
                                                         100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 34> kFamilies = {{
+inline constexpr std::array<MetricFamily, 35> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -198,6 +199,13 @@ inline constexpr std::array<MetricFamily, 34> kFamilies = {{
      "hyperserve_model_problems",
      "problems",
      "What in a model's folder is not used because it does not fit.",
+     {"model"},
+     {}},
+    {Metric::kDefaultPlanReplaced,
+     MetricType::kGauge,
+     "hyperserve_default_plan_replaced",
+     "models",
+     "1 where the default plan is not served and a classical one stands in.",
      {"model"},
      {}},
     {Metric::kQueueRequests,

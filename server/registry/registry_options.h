@@ -21,7 +21,9 @@ namespace hyperserve {
 struct WarmUpSubject {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
-  const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
+  // Of the model, or of the correction's generation. Its times are those of the file until the call
+  // that warms replaces them by those of its device.
+  Calibration* calibration = nullptr;
 };
 
 // A candidate by call.

@@ -128,6 +128,7 @@ absl::Status Shelf::ServeFromStart(int64_t number) {
   }
   if (untried) return Try(number).status();
   HS_ASSIGN_OR_RETURN(Candidate candidate, LoadPassed(number));
+  Warm(candidate).IgnoreError();  // it passed: what is not warm costs time only
   // ACTIVE is left as it is where it names a generation that cannot be used: it may be mended.
   if (active_on_disk_.has_value() || unreadable_) {
     Swap(std::move(candidate));
@@ -151,7 +152,7 @@ std::optional<absl::StatusOr<PublishOutcome>> Shelf::Follow() {
   PublishOutcome outcome = {.generation = *active_on_disk_, .previous_generation = ActiveNumber()};
   absl::StatusOr<Candidate> chosen = LoadPassed(*active_on_disk_);
   absl::Status status = chosen.status();
-  if (status.ok()) status = Warm(*chosen->generation);
+  if (status.ok()) status = Warm(*chosen);
   if (!services_->go_on().ok()) {  // another time
     state_read_.clear();
     return std::nullopt;
@@ -175,11 +176,13 @@ std::optional<int64_t> Shelf::NextToTry() const {
   return NextUntried(snapshot);
 }
 
-absl::Status Shelf::Warm(const Generation& generation) const {
+absl::Status Shelf::Warm(Candidate& candidate) const {
   if (!services_->warm) return absl::OkStatus();
-  return services_->warm({.model = model_,
-                          .correction = generation.correction,
-                          .calibration = &generation.calibration});
+  auto warmed = std::make_shared<Generation>(*candidate.generation);
+  HS_RETURN_IF_ERROR(services_->warm(
+      {.model = model_, .correction = warmed->correction, .calibration = &warmed->calibration}));
+  candidate.generation = std::move(warmed);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome) {
@@ -192,7 +195,7 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
   const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  HS_RETURN_IF_ERROR(Warm(*candidate.generation));
+  HS_RETURN_IF_ERROR(Warm(candidate));
   GateInput input = {.model = model_,
                      .candidate = correction,
                      .probes = {candidate.probe},
@@ -350,7 +353,7 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
   }
   outcome.generation = target->generation->number;
   if (outcome.generation != ActiveNumber()) {
-    const absl::Status warm = Warm(*target->generation);
+    const absl::Status warm = Warm(*target);
     HS_RETURN_IF_ERROR(services_->go_on());
     HS_RETURN_IF_ERROR(warm);
     HS_RETURN_IF_ERROR(Serve(*std::move(target)));

@@ -89,7 +89,7 @@ class Shelf {
   absl::StatusOr<Candidate> LoadPassed(int64_t number) const;
   absl::Status ServeFromStart(int64_t number);
   std::string TooFarAbove() const;
-  absl::Status Warm(const Generation& generation) const;
+  absl::Status Warm(Candidate& candidate) const;
   // All checks of a candidate, the gate included; fills outcome->gate.
   absl::StatusOr<Candidate> Examine(int64_t number, PublishOutcome* outcome);
   absl::Status Remember(int64_t number, const absl::Status& examined,

@@ -318,7 +318,6 @@ TEST_F(Errors, UnimplementedSaysSo) {
   const auto expect = [](const absl::Status& status, const std::string& words) {
     ExpectStatus(status, StatusCode::kUnimplemented, words);
   };
-  expect(client_->Sample(tiny::SampleRows(1, "auto:1e-2,2ms"), Soon()).status(), "automatic");
   expect(client_->Sample(tiny::SampleRows(1, "heun:1/fast"), Soon()).status(), "fast");
   const auto admin = v1::Admin::NewStub(
       grpc::CreateChannel(daemon_->admin_address(), grpc::InsecureChannelCredentials()));

@@ -91,7 +91,8 @@ def base_digest(model: pathlib.Path) -> str:
 def _converted(net: Any, example: Any) -> LayerList:
     import torch
 
-    from hyperserve.torch_modules import Converter, double, example_rows
+    from hyperserve.torch_modules import Converter
+    from hyperserve.torch_running import double, example_rows
 
     layers, x = LayerList("net"), example_rows(example)
     with torch.no_grad():
@@ -104,7 +105,7 @@ def _compare(net: Any, layers: LayerList, example: Any, program: str | os.PathLi
     import torch
     from torch import nn
 
-    from hyperserve.torch_modules import apply, double, example_rows, far
+    from hyperserve.torch_running import apply, double, example_rows, far
 
     class Field(nn.Module):  # type: ignore[misc]
         def forward(self, s: Any, z: Any) -> Any:

@@ -135,16 +135,16 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     ConcatLinear layers of FFJORD (ffjord, lib/layers/diffeq_layers/basic.py), of every layer; tanh; from data to noise.
 
     FFJORD's blocks keep the root of the span's length beside the field. Its ConcatLinear_v2 adds a multiple of the time to
-    the answer of a linear layer, which is the same as the time as an input.
+    the answer of a linear layer, which is the same as the time as an input; its ConcatSquashLinear scales the answer too.
     """
     rest = {name: tensor for name, tensor in tensors.items() if not name.endswith("_num_evals")}
     roots = [rest.pop(name) for name in list(rest) if name.rpartition(".")[2] == "sqrt_end_time"]
     if len(roots) > 1 or any(root.size != 1 for root in roots):
         raise LayoutError(f"{len(roots)} lengths of spans (sqrt_end_time); a model has one field and one span")
     span = (0.0, float(roots[0].reshape(())) ** 2) if roots else (0.0, 1.0)
-    squashed = [name for name in rest if "._hyper_gate." in name]
-    if squashed:
-        raise LayoutError(f"{squashed[0]}: of a concat-squash layer, which the format does not have yet")
+    squashes = _squashes(rest)
+    if squashes:
+        return _squashed_flow(_sequence(rest), squashes, choices, span)
     for name in [name for name in rest if name.endswith("._hyper_bias.weight")]:
         layer = name.removesuffix("._hyper_bias.weight")
         weight, rate = rest.get(f"{layer}._layer.weight"), rest.pop(name)
@@ -155,6 +155,44 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     modules = _sequence(rest)
     time = "none" if modules[0].width_in == modules[-1].width_out else "first"
     return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, every=every, span=span)
+
+
+def _squashes(rest: dict[str, Array]) -> list[tuple[Array, Array, Array]]:
+    """Takes what ConcatSquashLinear keeps beside each layer, in their order: weight and bias of the gate, weight of the shift."""
+    layers = sorted(
+        (name.removesuffix("._hyper_gate.weight") for name in rest if name.endswith("._hyper_gate.weight")),
+        key=lambda name: int(name.rpartition(".")[2]) if name.rpartition(".")[2].isdigit() else -1,
+    )
+    found = []
+    for layer in layers:
+        width, names = len(rest[f"{layer}._hyper_gate.weight"]), ("_hyper_gate.weight", "_hyper_gate.bias", "_hyper_bias.weight")
+        for name, shape in zip(names, ((width, 1), (width,), (width, 1)), strict=True):
+            if f"{layer}.{name}" not in rest or rest[f"{layer}.{name}"].shape != shape:
+                raise LayoutError(f"{layer}.{name}: none of shape {shape}, as a concat-squash layer has it")
+        found.append((rest.pop(f"{layer}.{names[0]}"), rest.pop(f"{layer}.{names[1]}"), rest.pop(f"{layer}.{names[2]}")))
+    return found
+
+
+def _squashed_flow(
+    modules: Sequence[DenseModule],
+    squashes: Sequence[tuple[Array, Array, Array]],
+    choices: Choices,
+    span: tuple[float, float],
+) -> Imported:
+    """FFJORD's field of concat-squash layers, with tanh between them."""
+    if [len(gate) for gate, _, _ in squashes] != [module.width_out for module in modules]:
+        raise LayoutError(f"{len(squashes)} gates of the time do not fit {len(modules)} layers")
+    field, width = LayerList("field"), modules[-1].width_out
+    names = _spread(choices.activations or ["tanh"], len(modules) - 1)
+    for place, (module, squash) in enumerate(zip(modules, squashes, strict=True)):
+        if module.width_in != width or module.weight.ndim != 2:
+            raise LayoutError(f"{module.name}: a weight of shape {module.weight.shape}; {width} inputs wanted")
+        field.add_dense(module)
+        field.add_concat_squash(*squash)
+        width = module.width_out
+        if place < len(names):
+            field.add(names[place])
+    return _flow(field, width, "data_to_noise", choices, span)
 
 
 def diffeqml_flow(tensors: Mapping[str, Array], choices: Choices) -> Imported:

@@ -45,6 +45,8 @@ class SolveInfo:
     device: str
     bucket: int
     engine_reason: str
+    calibrated_error: float | None  # of the plan, the mean relative error of z(s1); None: not measured
+    plan_reason: str  # why the server chose this plan; empty: it is the one that was named
 
     @property
     def failed_rows(self) -> Array:
@@ -117,6 +119,8 @@ def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
         device=info.device,
         bucket=info.bucket,
         engine_reason=info.engine_reason,
+        calibrated_error=info.calibrated_error if info.HasField("calibrated_error") else None,
+        plan_reason=info.plan_reason,
     )
 
 

@@ -36,6 +36,7 @@ void PutRows(const BatchResult& from, int64_t place, BatchResult& to) {
   std::ranges::copy(from.macs, to.macs.begin() + place);
   PutRows(from.state, place, to.state);
   PutRows(from.outputs, place, to.outputs);
+  PutRows(from.log_density, place, to.log_density);
 }
 
 }  // namespace

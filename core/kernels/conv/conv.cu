@@ -23,7 +23,7 @@ ConvGeometry GeometryOf(const ConvLayout& layout, int blocks) {
 
 size_t SharedBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
   return static_cast<size_t>(layout.planes + layout.planes_aside) * geometry.plane_bytes +
-         2 * static_cast<size_t>(layout.layer_bytes);
+         2 * static_cast<size_t>(layout.layer_bytes) + kArrivalBytes;
 }
 
 bool Fits(const ConvProgram& program, const ConvGeometry& geometry) {

@@ -14,8 +14,8 @@ namespace hyperserve::kernels {
 
 inline constexpr int kConvBorderClasses = 9;
 
-// What stands in planes of its own beside the layer before, in the order of these values.
-enum ConvAside : int { kAsideSlope1, kAsideSlope2, kAsideState0, kAsides };
+// What stands in planes of its own aside; kBefore: the planes of the layer before.
+enum ConvAside : int { kAsideSlope1, kAsideSlope2, kAsideState0, kAsides, kBefore = kAsides };
 
 // Channels stand in planes of eight, sixteen to a step of the products. A layer's part of the image
 // holds

@@ -46,13 +46,16 @@ class ConvSolver {
 
   __device__ __forceinline__ void Run() {
     planes_.Clear();
+    if (ConvPlanes::Group() == kConvGroups - 1) PassTurn();
+    planes_.MakeArrivals(planes_.end() + 2 * launch_.layout.layer_bytes);
     Fetch(0, 0);
-    planes_.AwaitWrites();
+    planes_.AwaitBlocks();
     const int solvers = static_cast<int>(gridDim.x) / launch_.geometry.blocks;
     for (int64_t row = blockIdx.x / launch_.geometry.blocks; row < launch_.rows.count;
          row += solvers)
       Solve(row);
     AwaitFetch();
+    if (ConvPlanes::Group() == 0) AwaitTurn();
   }
 
  private:
@@ -103,18 +106,19 @@ class ConvSolver {
   // The state at the start of the solve goes into the planes.
   template <int kOutputs>
   __device__ __forceinline__ void Start() {
-    const int aside = launch_.layout.aside_first[kAsideState0];
+    const int aside = launch_.layout.aside_first[kAsideState0] >= 0 ? kAsideState0 : kBefore;
+    planes_.AwaitReads();  // the rows of the image before have arrived everywhere
     for (int tile = ConvPlanes::Group(); tile < launch_.geometry.tiles; tile += kConvGroups) {
       PixelSums<kOutputs> z;
       uint32_t packed[kOutputs / 4];
       planes_.Read(z0_, tile, z);
       ConvPlanes::Save(Vector(0), tile, z);
       PackState(z, packed);
-      if (aside >= 0) planes_.Write<kOutputs>(planes_.aside(aside), tile, packed);
-      planes_.Write<kOutputs>(planes_.before(), tile, packed);
+      if (aside != kBefore) planes_.Write<kOutputs>(aside, tile, packed);
+      planes_.Write<kOutputs>(kBefore, tile, packed);
     }
     AwaitFetch();
-    planes_.AwaitWrites();
+    planes_.AwaitWrites(kOutputs, aside);
   }
 
   template <int kOutputs, bool kEnds>
@@ -125,15 +129,24 @@ class ConvSolver {
         reinterpret_cast<const char*>(conv_shared) + (weights - planes_.before()) + layer.bias);
     Fetch(after, turn_ ^ 1);
     const int tiles = launch_.geometry.tiles;
+    const int turns = (tiles + kConvGroups - 1) / kConvGroups;
     uint32_t packed[kGroupTiles][kOutputs / 4] = {};
     // Loops that are not unrolled: the code must fit into the instruction cache.
 #pragma unroll 1
-    for (int t = 0, tile = ConvPlanes::Group(); tile < tiles; ++t, tile += kConvGroups) {
+    for (int t = 0, tile = ConvPlanes::Group(); t < turns; ++t, tile += kConvGroups) {
+      if (tile >= tiles) {
+        AwaitTurn();
+        PassTurn();
+        continue;
+      }
       uint32_t pairs[kOutputs / 4];
       PixelSums<kOutputs> z;
       if constexpr (kEnds) ConvPlanes::Load(Vector(0), tile, z);  // on its way beside the products
       PixelSums<kOutputs> sums;
+      AwaitTurn();
       Multiply(layer, weights, tile, sums);
+      PassTurn();
+      AwaitPixelSums(sums);
       AddBias(layer, numbers, depth, tile, sums);
       if constexpr (kEnds) {
         End(tile, sums, z, pairs);
@@ -149,9 +162,19 @@ class ConvSolver {
     for (int t = 0, tile = ConvPlanes::Group(); tile < tiles; ++t, tile += kConvGroups) {
       uint32_t pairs[kOutputs / 4];
       Take(t, packed, pairs);
-      planes_.Write<kOutputs>(planes_.before(), tile, pairs);
+      planes_.Write<kOutputs>(kBefore, tile, pairs);
     }
-    planes_.AwaitWrites();
+    planes_.AwaitWrites(kOutputs, kEnds ? AsideOfStage() : kBefore);
+  }
+
+  // Warpgroups start their products one after the other, so that one activates sums while the next
+  // has the tensor cores. Every group takes every turn. Named barriers from 1 on, one for a group.
+  static __device__ __forceinline__ void AwaitTurn() {
+    asm volatile("bar.sync %0, 256;" ::"r"(1 + ConvPlanes::Group()) : "memory");
+  }
+  static __device__ __forceinline__ void PassTurn() {
+    asm volatile("bar.arrive %0, 256;" ::"r"(1 + (ConvPlanes::Group() + 1) % kConvGroups)
+                 : "memory");
   }
 
   // kept[t] = pairs and pairs = kept[t], in registers: their numbers must be constants.
@@ -201,7 +224,6 @@ class ConvSolver {
       }
       EndPixelSums();
     }
-    AwaitPixelSums(sums);
   }
 
   template <int kOutputs>
@@ -258,6 +280,13 @@ class ConvSolver {
     }
   }
 
+  // What this stage's slope is aside; kBefore: nothing.
+  __device__ __forceinline__ int AsideOfStage() const {
+    const bool read = stage_ < 2 && stage_ < launch_.steps.stages &&
+                      launch_.layout.aside_first[kAsideSlope1 + stage_] >= 0;
+    return read ? kAsideSlope1 + stage_ : kBefore;
+  }
+
   // A vector of the state's size: the state itself, then the slopes of the stages before the last.
   __device__ __forceinline__ float4* Vector(int index) const {
     return static_cast<float4*>(launch_.rows.scratch) +
@@ -271,11 +300,10 @@ class ConvSolver {
                                       uint32_t (&pairs)[kOutputs / 4]) {
     const ConvSteps& steps = launch_.steps;
     const bool corrects = stage_ == steps.stages, last = stage_ + 1 >= steps.stages;
-    const int aside =
-        stage_ < 2 && !corrects ? launch_.layout.aside_first[kAsideSlope1 + stage_] : -1;
-    if (aside >= 0) {
+    const int aside = AsideOfStage();
+    if (aside != kBefore) {
       PackState(sums, pairs);
-      planes_.Write<kOutputs>(planes_.aside(aside), tile, pairs);
+      planes_.Write<kOutputs>(aside, tile, pairs);
     }
     const bool before_g = stage_ + 1 == steps.stages && steps.hypersolved;
     if (before_g) PackState(z, pairs);

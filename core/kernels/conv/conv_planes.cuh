@@ -16,6 +16,9 @@ inline constexpr int kConvGroups = 4;  // warpgroups of a block
 inline constexpr int kConvThreads = kConvGroups * 128;
 inline constexpr int kTilePixels = 64;  // of one product
 inline constexpr int kGroupTiles = 4;   // the most that a warpgroup has
+// Counters of bytes that arrive from the blocks beside, one for each ConvAside and for kBefore.
+inline constexpr int kArrivals = kBefore + 1;
+inline constexpr int kArrivalBytes = 8 * kArrivals;  // of shared memory
 inline constexpr int kTileFloats = kTilePixels * kConvChannelsMax;
 // Of a vector of the state's size in a block's scratch memory.
 inline constexpr int kVectorFloats = kConvGroups * kGroupTiles * kTileFloats;
@@ -138,10 +141,12 @@ class ConvPlanes {
     }
   }
 
-  // Puts a tile into planes, and its outer rows into the borders of the blocks beside this one.
+  // Puts a tile into planes (a ConvAside), and its outer rows into the borders of the blocks beside
+  // this one.
   template <int kOutputs>
-  __device__ __forceinline__ void Write(uint32_t planes, int tile,
+  __device__ __forceinline__ void Write(int where, int tile,
                                         const uint32_t (&packed)[kOutputs / 4]) {
+    const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const ConvPixel pixel = PixelOf(tile, h);
@@ -156,9 +161,10 @@ class ConvPlanes {
       }
       if (geometry_.blocks == 1) continue;
       const int shift = geometry_.block_rows * geometry_.pitch * 16;
-      if (pixel.row == 0 && rank_ > 0) WriteBeside<kOutputs>(rank_ - 1, to + shift, h, packed);
+      if (pixel.row == 0 && rank_ > 0)
+        WriteBeside<kOutputs>(rank_ - 1, to + shift, where, h, packed);
       if (pixel.row + 1 == geometry_.block_rows && rank_ + 1 < geometry_.blocks) {
-        WriteBeside<kOutputs>(rank_ + 1, to - shift, h, packed);
+        WriteBeside<kOutputs>(rank_ + 1, to - shift, where, h, packed);
       }
     }
   }
@@ -174,17 +180,37 @@ class ConvPlanes {
 #endif
   }
 
-  // What the blocks of the image wrote to planes is there.
-  __device__ __forceinline__ void AwaitWrites() const {
-    if (geometry_.blocks == 1) {
-      PublishToPixelSums();
-      __syncthreads();
-      return;
+  // For the arrivals of rows from the blocks beside: once, before the first AwaitBlocks.
+  __device__ __forceinline__ void MakeArrivals(uint32_t address) {
+    arrivals_ = address;
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < kArrivals; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrivals_ + 8 * i) : "memory");
     }
 #if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+
+  // All blocks of the image have come here, and what they did before is there.
+  __device__ __forceinline__ void AwaitBlocks() const {
+    PublishToPixelSums();
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (geometry_.blocks == 1) return;
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
+  }
+
+  // What this block wrote to planes is there, and so are the rows beside it: `outputs` channels of
+  // the layer before and the same of `aside`, if it is not kBefore.
+  __device__ __forceinline__ void AwaitWrites(int outputs, int aside) {
+    PublishToPixelSums();
+    __syncthreads();
+    if (geometry_.blocks == 1) return;
+    AwaitArrivals(kBefore, outputs);
+    if (aside != kBefore) AwaitArrivals(aside, outputs);
     PublishToPixelSums();
   }
 
@@ -211,18 +237,50 @@ class ConvPlanes {
             .place = pixel + pitch + 1};
   }
 
+  // Bytes arrive in the shared memory of another block and are counted there.
   template <int kOutputs>
-  __device__ __forceinline__ void WriteBeside(int rank, uint32_t to, int h,
+  __device__ __forceinline__ void WriteBeside(int rank, uint32_t to, int where, int h,
                                               const uint32_t (&packed)[kOutputs / 4]) const {
 #if __CUDA_ARCH__ >= 900
-    uint32_t there;
+    uint32_t there, counter;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(counter)
+                 : "r"(arrivals_ + 8 * where), "r"(rank));
 #pragma unroll
     for (int i = 0; i < kOutputs / 8; ++i) {
-      asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(there + i * geometry_.plane_bytes),
-                   "r"(packed[2 * i + h])
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
+              there + i * geometry_.plane_bytes),
+          "r"(packed[2 * i + h]), "r"(counter)
+          : "memory");
+    }
+#endif
+  }
+
+  __device__ __forceinline__ void AwaitArrivals(int where, int outputs) {
+#if __CUDA_ARCH__ >= 900
+    const uint32_t counter = arrivals_ + 8 * where;
+    if (threadIdx.x == 0) {
+      const int above = rank_ > 0 && row_0_ <= layout_.height ? 1 : 0;
+      const int below =
+          rank_ + 1 < geometry_.blocks && row_0_ + geometry_.block_rows < layout_.height ? 1 : 0;
+      const uint32_t bytes = (above + below) * layout_.width * outputs * 2;
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter),
+                   "r"(bytes)
                    : "memory");
     }
+    const uint32_t parity = phases_ >> where & 1;
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], "
+          "%2; selp.u32 %0, 1, 0, done; }"
+          : "=r"(done)
+          : "r"(counter), "r"(parity)
+          : "memory");
+    }
+    phases_ ^= 1u << where;
 #endif
   }
 
@@ -232,6 +290,8 @@ class ConvPlanes {
   const uint32_t base_;
   const int row_0_, rows_;  // of the image, in this block
   const uint32_t pixels_;   // of the image
+  uint32_t arrivals_ = 0;   // the counters
+  uint32_t phases_ = 0;     // a bit of each
   __half2 extreme_;
 };
 

@@ -58,6 +58,25 @@ def ffjord_case():
     return "torchdiffeq", tensors.items(), [0, 1, 2], oracle.mlp(layers, ["tanh"] * 2, "every"), 3
 
 
+def squashed_case():
+    """FFJORD's concat-squash, as its 2-D examples have it."""
+    layers, name = [dense(24, 3), dense(3, 24)], "chain.0.odefunc.diffeq.layers.{0}."
+    gates = [(dense(len(bias), 1), dense(len(bias), 1)[0]) for _, bias in layers]
+    tensors = named(layers, name + "_layer")
+    for i, ((gate, bias), shift) in enumerate(gates):
+        tensors |= {name.format(i) + "_hyper_gate.weight": gate, name.format(i) + "_hyper_gate.bias": bias}
+        tensors |= {name.format(i) + "_hyper_bias.weight": shift}
+
+    def field(s, z):
+        for place, ((weight, bias), ((gate, gate_bias), shift)) in enumerate(zip(layers, gates)):
+            gate = 1 / (1 + np.exp(-(gate[:, 0].astype(float) * s + gate_bias)))
+            z = (z @ weight.T.astype(float) + bias) * gate + shift[:, 0].astype(float) * s
+            z = np.tanh(z) if place == 0 else z
+        return z
+
+    return "torchdiffeq", tensors.items(), [0, 1], field, 3
+
+
 def latent_case():
     """As torchdiffeq's examples name layers."""
     layers = [dense(20, 4), dense(20, 20), dense(4, 20)]
@@ -83,7 +102,7 @@ def diffeqml_case():
     return "diffeqml_flow", tensors.items(), [0, 2, 4, 6, 8], field, 2
 
 
-CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, diffeqml_case]
+CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, squashed_case, diffeqml_case]
 
 
 def renumbered(items, indices):
@@ -294,7 +313,7 @@ def test_a_classifier_of_another_layout(change, words, tmp_path):
     ("torchcfm", {"net.4.bias": np.ones(3, np.float32)}, "net.4: a bias without a weight"),
     ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of layer 2"),
     ("torchcfm", {"net.2.weight": np.ones((1, 8), np.float32), "net.2.bias": np.ones(1, np.float32)}, "net.2: one output; a potential"),
-    ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, "_hyper_gate.weight: of a concat-squash layer"),
+    ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, r"net.0._hyper_gate.bias: none of shape \(8,\)"),
     ("torchdiffeq", {"net.0._hyper_bias.weight": np.ones((8, 2), np.float32)}, r"shape \(8, 2\) that fits no layer"),
     ("diffeqml_classifier", {}, "fewer than two layers"),
 ])

@@ -24,6 +24,7 @@
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 namespace {
@@ -71,6 +72,13 @@ class FlowFitTest : public ::testing::Test {
     return Model::FromBytes(files_->model_json, files_->weights).value();
   }
   static HypersolverFitOptions Options() { return {.model = LoadedModel(), .runtime = runtime_}; }
+  static absl::StatusOr<Calibration> Calibrated(const Recipe& recipe) {
+    auto measurer =
+        HeldOutMeasurer(recipe, *runtime_, LoadedModel(), Direction::kNoiseToData, "").value();
+    const auto model = LoadedModel();
+    Rivals rivals(*model, measurer);
+    return CalibrateModel(recipe, *runtime_, *model, rivals);
+  }
   static ModelFiles* files_;
   static DeviceRuntime* runtime_;
 };
@@ -190,7 +198,7 @@ TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
 TEST_F(FlowFitTest, APlanThatLeavesARowUnsolvedIsLeftOut) {
   Recipe recipe = FlowRecipe();
   recipe.mutable_calibrate()->add_plans("dopri5:1e-300");
-  const auto calibration = CalibrateModel(recipe, *runtime_, LoadedModel(), "");
+  const auto calibration = Calibrated(recipe);
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   EXPECT_EQ(calibration->plans.size(), 3u);
 }
@@ -207,11 +215,11 @@ TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
 }
 
 TEST_F(FlowFitTest, CalibrationChoosesADefault) {
-  const auto calibration = CalibrateModel(FlowRecipe(), *runtime_, LoadedModel(), "");
+  const auto calibration = Calibrated(FlowRecipe());
   ASSERT_TRUE(calibration.ok()) << calibration.status();
   EXPECT_EQ(calibration->plans.size(), 3u);
   EXPECT_EQ(calibration->base_digest, LoadedModel()->base_digest());
-  EXPECT_EQ(calibration->default_plan, CheapestWithin(calibration->plans, 0.01));
+  EXPECT_EQ(calibration->default_plan, CheapestWithin(calibration->plans, 0.01, 0));
   EXPECT_EQ(calibration->reference, "dopri5:1e-7/double");
   EXPECT_EQ(calibration->rows, 256);
 }
