@@ -86,6 +86,15 @@ ExpectedShapes ExpectedOf(const ModelSpec& spec) {
   return expected;
 }
 
+ExpectedShapes ExpectedOf(const HypersolverSpec& spec, const Shape& state_shape) {
+  ExpectedShapes expected = ExpectedTensors(spec.net, "net");
+  for (const TableSpec& table : spec.tables) {
+    expected.merge(ExpectedCoefficients(table, state_shape));
+    expected.merge(ExpectedTensors(table.net, TablePrefix(table.evaluations) + ".net"));
+  }
+  return expected;
+}
+
 // The model if it fits; null if something was found.
 std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& findings) {
   const size_t before = findings.size();
@@ -113,7 +122,7 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
       ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
   if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
   CheckTensors(folder + "/weights.safetensors", files->at("weights.safetensors"),
-               ExpectedTensors(spec->net, "net"), findings);
+               ExpectedOf(*spec, model.state_shape()), findings);
   if (findings.size() != before) return;
   findings.Check(folder, LoadCandidate(folder, number, method, model).status());
 }

@@ -172,17 +172,6 @@ TEST_F(FlowFitTest, ARefreshOfAnotherKindIsRefused) {
               HasSubstr("a flow is solved noise_to_data or data_to_noise"));
 }
 
-TEST_F(FlowFitTest, PlansOfTheOtherDirectionDecideNothing) {
-  Recipe recipe = FlowRecipe();
-  recipe.mutable_hypersolver()->mutable_net()->set_direction("data_to_noise");
-  HypersolverFitOptions options = Options();
-  options.classical = {
-      {.plan = *ParsePlan("rk4:1"), .error_mean = 0, .macs = 1}};  // nothing could win
-  const auto fitted = FitHypersolver(recipe, options);
-  ASSERT_TRUE(fitted.ok()) << fitted.status();
-  EXPECT_TRUE(fitted->calibration.plans[0].wins);
-}
-
 TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
   const ModelSpec spec = LoadedModel()->spec();
   EXPECT_TRUE(CheckHeldOut(FlowRecipe(), spec, "").ok());
