@@ -147,6 +147,17 @@ TEST(WarmUpTest, TierFastWhereTheDeviceHasAnEngineForIt) {
   EXPECT_EQ(runtime.asked[2].spec.stepping, Stepping::kErrorControlled);
 }
 
+TEST(WarmUpTest, PlansOfTierFastThatWereCalibratedElsewhereAreLeftOut) {
+  RecordingRuntime runtime;
+  runtime.kinds = {{"readable", ReadableSupports}};
+  const Calibration calibration = Calibrated({"rk4:7", "rk4:7/fast"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
+  ASSERT_EQ(runtime.asked.size(), 2u);  // rk4, the default plan dopri5
+  for (const auto& asked : runtime.asked) EXPECT_EQ(asked.spec.tier, Tier::kExact);
+}
+
 TEST(WarmUpTest, EndsWhenNobodyWaits) {
   RecordingRuntime runtime;
   Calibration nothing;

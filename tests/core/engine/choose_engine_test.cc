@@ -86,6 +86,16 @@ TEST_F(ChooseEngineTest, NoneThatSupportsIt) {
   EXPECT_EQ(ChooseEngine(Flow(), 1, {}).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+// A fault is no reason to take the next engine: it would hide it.
+TEST_F(ChooseEngineTest, AFaultOfTheDeviceEndsTheChoice) {
+  const auto broken = [](const BatchSpec&, int64_t) {
+    return absl::InternalError("the device does not answer");
+  };
+  const EngineKinds device = {{"broken", broken}, {"readable", ReadableSupports}};
+  EXPECT_EQ(ChooseEngine(Flow(), 1, device).status(),
+            absl::InternalError("the device does not answer"));
+}
+
 TEST_F(ChooseEngineTest, WhatIsWrongForEveryEngine) {
   const auto refused = [&](const BatchSpec& spec, const char* message) {
     const EngineKinds device = {{"readable", ReadableSupports}};

@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -21,7 +25,7 @@ namespace {
 
 using fixture::NamedTensor;
 using fixture::SafetensorsOf;
-using testing::HasSubstr;
+using testing::ElementsAre, testing::HasSubstr;
 
 constexpr char kJson[] =
     R"({"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
@@ -194,6 +198,42 @@ TEST_F(LearnedFilesTest, NamesTheCoefficientsThatDoNotFit) {
   HypersolverSpec narrow = spec_;
   narrow.span = {0.0, 0.05};  // the nodes lie within [0.1, 0.9]
   EXPECT_THAT(Refusal(narrow, Tensors()), HasSubstr("outside the span [0, 0.05]"));
+}
+
+// Files hold float32, so a node at an end of the span may lie a little outside.
+TEST_F(LearnedFilesTest, ANodeAtAnEndOfTheSpanMayBeRounded) {
+  const auto learned = fixture::RandomHypersolver(spec_, *model_, 3);
+  double last = 0;
+  for (const int n : {1, 3}) {
+    for (const double node : learned->table(n)->nodes) last = std::max(last, node);
+  }
+  HypersolverSpec shorter = spec_;
+  shorter.span = {0.0, last * (1 - 5e-7)};
+  EXPECT_EQ(Refusal(shorter, Tensors()), "");
+  const auto clamped = fixture::RandomHypersolver(shorter, *model_, 3);
+  for (const int n : {1, 3}) {
+    for (const double node : clamped->table(n)->nodes) EXPECT_LE(node, shorter.span[1]);
+  }
+  shorter.span[1] = last * (1 - 1e-5);
+  EXPECT_THAT(Refusal(shorter, Tensors()), HasSubstr("outside the span"));
+}
+
+TEST(ClassicalRivalsTest, OfEachMethodTheLargestKWithinTheMacs) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  const auto rivals = [&](int64_t evaluations, int64_t less = 0) {
+    std::vector<std::string> plans;
+    for (const FixedPlan& plan :
+         ClassicalRivals(*model, evaluations * model->field_macs() - less)) {
+      plans.push_back(PrintPlan(Plan{plan}));
+    }
+    return plans;
+  };
+  EXPECT_THAT(rivals(5), ElementsAre("euler:5", "midpoint:2", "heun:2", "ralston:2", "rk3:1",
+                                     "rk4:1", "rk4_38:1", "ab2:4"));
+  EXPECT_THAT(rivals(2, 1), ElementsAre("euler:1"));
+  EXPECT_THAT(rivals(1, 1), ElementsAre("euler:1"));  // it costs more, but nothing costs less
+  EXPECT_EQ(rivals(20000).front(), "euler:10000");
+  EXPECT_EQ(rivals(20000).back(), "ab2:63");  // a table holds 64 evaluations
 }
 
 }  // namespace
