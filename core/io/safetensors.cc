@@ -127,15 +127,16 @@ struct SafetensorsFile::Contents {
 };
 
 absl::Status SafetensorsFile::Contents::Read(std::span<const std::byte> bytes) {
-  if (const std::string mistaken = Mistaken(bytes); !mistaken.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: ", mistaken));
-  }
   if (bytes.size() < kLengthBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("not a safetensors file: ", bytes.size(), " bytes"));
   }
   const uint64_t length = ReadLength(bytes);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
+    // Only here: a header of, say, 128 bytes begins with the byte that begins a pickle.
+    if (const std::string mistaken = Mistaken(bytes); !mistaken.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: ", mistaken));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("not a safetensors file: it announces a header of ", length, " bytes, has ",
                      bytes.size() - kLengthBytes, " and may have ", kHeaderBytesMax));

@@ -85,6 +85,7 @@ void Shelf::Start() {
   // Where ACTIVE says nothing, what was tried before is no problem.
   const bool as_wanted = active_.has_value() && !unreadable_ && active_on_disk_ == ActiveNumber();
   problem_ = as_wanted ? "" : std::string(first_problem.message());
+  not_served_ = as_wanted ? std::nullopt : active_on_disk_;
   if (problem_.empty()) problem_ = TooFarAbove();
   if (!active_.has_value()) return;
   if (!as_wanted) {
@@ -158,9 +159,11 @@ std::optional<absl::StatusOr<PublishOutcome>> Shelf::Follow() {
     return std::nullopt;
   }
   if (!status.ok()) {
+    if (std::exchange(not_served_, active_on_disk_) == active_on_disk_) return std::nullopt;
     problem_ = std::string(status.message());
     return status;
   }
+  not_served_.reset();
   Swap(*std::move(chosen));
   outcome.seconds = SecondsSince(start);
   return outcome;

@@ -116,6 +116,8 @@ class Shelf {
   std::optional<Candidate> previous_;
   std::string problem_;
   bool unreadable_ = false;  // true: ACTIVE or VERDICTS.json cannot be read, so nothing is tried
+  // The generation that ACTIVE names and that cannot be served, once that was said.
+  std::optional<int64_t> not_served_;
   bool may_narrow_ = false;  // of the candidate under examination
 };
 

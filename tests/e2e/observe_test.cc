@@ -143,7 +143,7 @@ TEST_F(Observe, PagesAndMetrics) {
         "hyperserve_requests_total\\{[^\n]*DEADLINE_EXCEEDED"}) {
     EXPECT_THAT(metrics.body, ContainsRegex(line));
   }
-  EXPECT_THAT(metrics.body, Not(HasSubstr("0.11"))) << "anybody may try any alpha";
+  EXPECT_THAT(metrics.body, Not(HasSubstr("alpha(0.11"))) << "anybody may try any alpha";
 }
 
 // Text from a user's files cannot forge lines, neither on the page nor in the log.

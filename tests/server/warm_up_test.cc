@@ -150,7 +150,7 @@ TEST(WarmUpTest, TierFastWhereTheDeviceHasAnEngineForIt) {
 TEST(WarmUpTest, PlansOfTierFastThatWereCalibratedElsewhereAreLeftOut) {
   RecordingRuntime runtime;
   runtime.kinds = {{"readable", ReadableSupports}};
-  const Calibration calibration = Calibrated({"rk4:7", "rk4:7/fast"});
+  Calibration calibration = Calibrated({"rk4:7", "rk4:7/fast"});
   const WarmUpSubject subject{
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());

@@ -115,7 +115,7 @@ class DockerfileTest(unittest.TestCase):
                           ("hyperserve-train hypersolver", "hyperserve-client publish"))
         daemon = json.loads(lines["CMD"]) + compose()["services"]["daemon"]["command"]
         for command, words in {("hyperserve",): daemon, ("hyperserve-client", "health"): health,
-                               ("hyperserve-train",): train, ("hyperserve-client", "publish"): publish}.items():
+                               ("hyperserve-train", "hypersolver"): train, ("hyperserve-client", "publish"): publish}.items():
             used = set(FLAG.findall(" ".join(words)))
             self.assertTrue(used)
             self.assertLessEqual(used, flags_of(*command), command)
