@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "core/engine/devices.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -70,21 +73,33 @@ absl::StatusOr<v1::SolveInfo> SampleOne(Client& client, const std::string& model
   return reply.info();
 }
 
+// Of the generation that is served; null for a classical plan.
+absl::StatusOr<std::shared_ptr<const Hypersolver>> CorrectionOf(const Plan& plan,
+                                                                const std::string& model_folder,
+                                                                const Model& model) {
+  if (!plan.hypersolved()) return std::shared_ptr<const Hypersolver>();
+  const std::string folder = HypersolverFolder(model_folder, plan.fixed()->method);
+  HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(folder));
+  return Hypersolver::Load(absl::StrCat(folder, "/", active.value_or(0)), model);
+}
+
 absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, Client& client,
                             DeviceRuntime& runtime) {
   Lone lone;
   HS_ASSIGN_OR_RETURN(lone.model, client.GetModel(name, Soon()));
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(absl::StrCat(models, "/", name)));
+  const std::string folder = absl::StrCat(models, "/", name);
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(folder));
   HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(lone.model.model().default_plan()));
-  if (plan.hypersolved()) return absl::UnimplementedError("a default plan with a correction");
+  HS_ASSIGN_OR_RETURN(const auto correction, CorrectionOf(plan, folder, *model));
   StepPlan step_plan;
   if (plan.fixed() != nullptr) step_plan = *plan.fixed();
   if (plan.adaptive() != nullptr) step_plan = *plan.adaptive();
   if (model->spec().kind == ModelKind::kClassifier) {
     const HostTensor image = OneImage(model->spec().input.shape);
     lone.call = [&client, name, image] { return ClassifyOne(client, name, image); };
-    lone.solve = [&runtime, model, step_plan, image] {
-      const BatchSpec spec{.model = model, .want_state = false, .want_outputs = true};
+    lone.solve = [&runtime, model, correction, step_plan, image] {
+      const BatchSpec spec{
+          .model = model, .correction = correction, .want_state = false, .want_outputs = true};
       return SolveAlone(runtime, spec, step_plan,
                         {.rows = 1, .data = {image.dtype, image.shape, image.bytes}})
           .status();
@@ -92,9 +107,11 @@ absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, 
     return lone;
   }
   lone.call = [&client, name] { return SampleOne(client, name); };
-  lone.solve = [&runtime, model, step_plan] {
-    const BatchSpec spec{
-        .model = model, .entry = Entry::kNoise, .direction = Direction::kNoiseToData};
+  lone.solve = [&runtime, model, correction, step_plan] {
+    const BatchSpec spec{.model = model,
+                         .correction = correction,
+                         .entry = Entry::kNoise,
+                         .direction = Direction::kNoiseToData};
     return SolveAlone(runtime, spec, step_plan, {.rows = 1}).status();
   };
   return lone;

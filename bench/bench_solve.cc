@@ -109,6 +109,7 @@ absl::Status Register(DeviceRuntime& runtime) {
       {"fashion", {"euler:2", "midpoint:2", "hyper_euler:2", "dopri5:1e-4"}},
       {"pinwheel", {"heun:1", "hyper_heun:1", "rk4:2", "dopri5:1e-5"}}};
   if (gpu) plans.push_back({"pinwheel", {"hyper_heun:1/fast", "rk4:2/fast"}});
+  if (gpu) plans.push_back({"fashion", {"hyper_euler:2/fast", "rk4:2/fast"}});
   for (const auto& [name, of_model] : plans) {
     const std::string folder = absl::StrCat(repository, "/", name);
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> model, Model::Load(folder));

@@ -19,20 +19,27 @@ def entries(kernel, commit):
     head, *rows = (json.loads(line) for line in lines.splitlines())
     peers = dict(flow_peers.measure())
     for row in rows:
-        row = {"work": f"flow 2-128-128-128-2 {row.pop('activation')}", "tier": "fast", **row, "commit": commit,
+        row = {"work": f"flow 2-128-128-128-2 {row.pop('activation')}", **row, "commit": commit,
                "date": datetime.date.today().isoformat()}
         if row["work"].endswith("softplus") and row["plan"] == "hyper_heun:1":
             row["peers_ms"] = {name: round(ms, 4) for name, ms in peers[row["rows"]].items()}
         yield head, row
 
 
+def put(folder, head, rows):
+    """Puts the rows into the file of this card, in place of those of the same work."""
+    path = pathlib.Path(folder) / (head["card"].lower().replace(" ", "_") + ".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.exists() else {}
+    measured = {row["work"] for row in rows}
+    kept = [row for row in known.get("rows", []) if row["work"] not in measured]
+    path.write_text(json.dumps({**known, **head, "rows": kept + list(rows)}, indent=1) + "\n")
+    print(f"{head['card']}: {len(rows)} rows in {path}")
+
+
 def main(kernel, commit, folder):
     heads, rows = zip(*entries(kernel, commit))
-    card = heads[0]["card"]
-    path = pathlib.Path(folder) / (card.lower().replace(" ", "_") + ".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**heads[0], "rows": rows}, indent=1) + "\n")
-    print(f"{card}: {len(rows)} rows in {path}")
+    put(folder, heads[0], rows)
 
 
 if __name__ == "__main__":

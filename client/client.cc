@@ -184,6 +184,18 @@ absl::StatusOr<v1::PublishHypersolverReply> Client::Publish(
                       &v1::Admin::Stub::PublishHypersolver, request, "", deadline);
 }
 
+absl::StatusOr<v1::LoadModelReply> Client::LoadModel(const v1::LoadModelRequest& request,
+                                                     Deadline deadline) {
+  return impl_->Unary(impl_->admin_, kNeverAgain, *impl_->admin_stub_, &v1::Admin::Stub::LoadModel,
+                      request, "", deadline);
+}
+
+absl::StatusOr<v1::UnloadModelReply> Client::UnloadModel(const v1::UnloadModelRequest& request,
+                                                         Deadline deadline) {
+  return impl_->Unary(impl_->admin_, kNeverAgain, *impl_->admin_stub_,
+                      &v1::Admin::Stub::UnloadModel, request, "", deadline);
+}
+
 absl::StatusOr<v1::RollbackHypersolverReply> Client::Rollback(
     const v1::RollbackHypersolverRequest& request, Deadline deadline) {
   return impl_->Unary(impl_->admin_, kNeverAgain, *impl_->admin_stub_,

@@ -73,6 +73,10 @@ class Client {
                                                       Deadline deadline);
   absl::StatusOr<v1::RollbackHypersolverReply> Rollback(
       const v1::RollbackHypersolverRequest& request, Deadline deadline);
+  absl::StatusOr<v1::LoadModelReply> LoadModel(const v1::LoadModelRequest& request,
+                                               Deadline deadline);
+  absl::StatusOr<v1::UnloadModelReply> UnloadModel(const v1::UnloadModelRequest& request,
+                                                   Deadline deadline);
 
   // `service` is "" for the daemon or "model/<name>" for a model. CheckHealth returns kNotFound for
   // an unknown one. WatchHealth calls `on_state` on the calling thread with the first state and

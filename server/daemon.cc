@@ -79,17 +79,30 @@ ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devic
   return facts;
 }
 
-std::string PublishResult(Registry::Event::Kind kind) {
+// How an event is called.
+struct EventNames {
+  const char* log;
+  const char* result;     // in metrics
+  bool of_model = false;  // else of a generation
+  bool bad = false;
+};
+
+EventNames NamesOf(Registry::Event::Kind kind) {
   switch (kind) {
+    case Registry::Event::Kind::kModelLoaded:
+      return {.log = "model_loaded", .result = "loaded", .of_model = true};
+    case Registry::Event::Kind::kModelRefused:
+      return {.log = "model_refused", .result = "refused", .of_model = true, .bad = true};
+    case Registry::Event::Kind::kModelUnloaded:
+      return {.log = "model_unloaded", .result = "unloaded", .of_model = true};
     case Registry::Event::Kind::kPublished:
-      return "published";
+      return {.log = "published", .result = "published"};
     case Registry::Event::Kind::kRefused:
-      return "refused";
+      return {.log = "refused", .result = "refused", .bad = true};
     case Registry::Event::Kind::kRolledBack:
-      return "rolled_back";
-    default:
-      return "";
+      break;
   }
+  return {.log = "rolled_back", .result = "rolled_back"};
 }
 
 std::string WithPort(const std::string& address, int port) {
@@ -105,6 +118,7 @@ struct Daemon::Parts {
   absl::Status StartBatcher();
   absl::Status StartListening();
   absl::Status OpenRegistry();
+  absl::Status WarmAndTime(const WarmUpSubject& subject, const std::function<bool()>& interrupted);
   absl::Status TellPorts() const;
   void ProbePorts();
   void OnConnectionRefused(std::string_view port, std::string_view limit);
@@ -112,6 +126,7 @@ struct Daemon::Parts {
   bool FinishCalls() const;
   void Close();
   void OnEvent(const Registry::Event& event);
+  void OnModelEvent(const Registry::Event& event, const std::string& result);
   void OnBatch(const BatchReport& report);
   void SetHealth(const std::string& name, bool serving) const;
 
@@ -138,6 +153,7 @@ absl::Status Daemon::Parts::StartBatcher() {
   options = InForce(std::move(options), MachineWith(devices));
   environment.limits = LimitsOf(options);
   environment.metrics = &metrics;
+  environment.models_folder = options.models;
   environment.clock = &Clock::Real();
   environment.started = Clock::Real().Now();
   metrics.Set(Metric::kBuildInfo, {kVersion, kCommit}, 1);
@@ -212,24 +228,33 @@ void Daemon::Parts::ProbePorts() {
       });
 }
 
+absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
+                                        const std::function<bool()>& interrupted) {
+  HS_RETURN_IF_ERROR(WarmUp(subject, options.batch_rows_max, interrupted, *runtime));
+  const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
+  const auto rows = static_cast<int64_t>(std::max(1.0, options.batch_macs_max / field));
+  return TimePlans(subject, std::min<int64_t>(rows, options.batch_rows_max), interrupted, *runtime,
+                   Clock::Real());
+}
+
 absl::Status Daemon::Parts::OpenRegistry() {
-  HS_ASSIGN_OR_RETURN(
-      std::unique_ptr<Registry> registry,
-      Registry::Open(
-          {.repository = options.models,
-           .read_only = options.read_only,
-           .gate_margin = options.gate_margin,
-           .poll_seconds = options.poll_seconds,
-           .runtime = runtime.get(),
-           .publish_queue_limit = options.publish_queue_max,
-           .examination_macs_max = options.examination_macs_max,
-           .examination_seconds_max = options.examination_seconds_max,
-           .warm =
-               [this](const WarmUpSubject& subject, const std::function<bool()>& interrupted) {
-                 return WarmUp(subject, options.batch_rows_max, interrupted, *runtime);
-               },
-           .ending = ending},
-          [this](const Registry::Event& event) { OnEvent(event); }));
+  HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
+                      Registry::Open({.repository = options.models,
+                                      .read_only = options.read_only,
+                                      .gate_margin = options.gate_margin,
+                                      .poll_seconds = options.poll_seconds,
+                                      .runtime = runtime.get(),
+                                      .publish_queue_limit = options.publish_queue_max,
+                                      .examination_macs_max = options.examination_macs_max,
+                                      .examination_seconds_max = options.examination_seconds_max,
+                                      .warm =
+                                          [this](const WarmUpSubject& subject,
+                                                 const std::function<bool()>& interrupted) {
+                                            return WarmAndTime(subject, interrupted);
+                                          },
+                                      .busy = [this] { return batcher->depth().macs > 0; },
+                                      .ending = ending},
+                                     [this](const Registry::Event& event) { OnEvent(event); }));
   const auto models = registry->List();
   environment.set_registry(std::move(registry));
   for (const auto& served : models) SetHealth("model/" + served->name, true);
@@ -242,34 +267,41 @@ void Daemon::Parts::SetHealth(const std::string& name, bool serving) const {
 }
 
 void Daemon::Parts::OnEvent(const Registry::Event& event) {
-  const bool bad = event.kind == Registry::Event::Kind::kModelRefused ||
-                   event.kind == Registry::Event::Kind::kRefused;
-  const std::string result = PublishResult(event.kind);
+  const EventNames names = NamesOf(event.kind);
   LogLine line = NewLogLine();
-  line.Add("event", !result.empty() ? result
-                    : bad           ? "model_refused"
-                                    : "model_loaded")
-      .Add("model", event.model);
+  line.Add("event", names.log).Add("model", event.model);
   if (!event.method.empty()) line.Add("method", event.method);
   if (event.generation > 0) line.Add("generation", event.generation);
   line.Add("source", event.source).Add("message", event.detail);
-  Log(bad ? LogLevel::kWarn : LogLevel::kInfo, line);
-  if (!result.empty()) {
+  Log(names.bad ? LogLevel::kWarn : LogLevel::kInfo, line);
+  if (names.of_model) {
+    OnModelEvent(event, names.result);
+  } else {
     // Drops alpha's parameter: every alpha is a method, so it would make labels unbounded.
     const std::string method = event.method.substr(0, event.method.find('('));
-    metrics.Increment(Metric::kPublishResults, {event.model, method, event.source, result});
-  } else if (bad) {
-    refused.Add({event.model, event.detail});
+    metrics.Increment(Metric::kPublishResults, {event.model, method, event.source, names.result});
   }
+  environment.events.Tell(event);
+}
+
+void Daemon::Parts::OnModelEvent(const Registry::Event& event, const std::string& result) {
+  metrics.Increment(Metric::kModelChanges, {event.source, result});
+  const std::shared_ptr<Registry> registry = environment.registry();  // null at the start
+  const bool served = registry != nullptr && registry->Pin(event.model).ok();
+  if (event.kind == Registry::Event::Kind::kModelRefused) {
+    if (!served) refused.Add({event.model, event.detail});
+    return;
+  }
+  refused.Remove(event.model);
+  if (registry != nullptr) SetHealth("model/" + event.model, served);
+  if (!served) metrics.Set(Metric::kModelProblems, {event.model}, 0);
 }
 
 void Daemon::Parts::OnBatch(const BatchReport& report) {
-  metrics.Observe(Metric::kBatchRows, {report.model_label, report.plan_label},
-                  static_cast<double>(report.rows));
-  metrics.Observe(Metric::kBatchRequests, {report.model_label, report.plan_label},
+  metrics.Observe(Metric::kBatchRows, {report.model_label}, static_cast<double>(report.rows));
+  metrics.Observe(Metric::kBatchRequests, {report.model_label},
                   static_cast<double>(report.requests));
-  metrics.Observe(Metric::kBatchTurns, {report.model_label, report.plan_label},
-                  static_cast<double>(report.turns));
+  metrics.Observe(Metric::kBatchTurns, {report.model_label}, static_cast<double>(report.turns));
 }
 
 absl::Status Daemon::Parts::TellPorts() const {
@@ -342,6 +374,7 @@ void Daemon::Shutdown() {
   if (std::exchange(parts.down, true)) return;
   parts.probe.reset();
   parts.environment.draining = true;
+  parts.environment.events.End();
   if (parts.calls_listener.server) {
     parts.calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
   }

@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "server/metrics/log.h"
 #include "server/net/listening_socket.h"
+#include "server/reflection_service.h"
 #include "server/rpc/call_service.h"
 
 namespace hyperserve {
@@ -78,7 +79,8 @@ absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& addr
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   SetArguments(limits, builder);
-  listener.calls = Register({&service}, builder);
+  const CallService reflection = MakeReflectionService({service.name});
+  listener.calls = Register({&service, &reflection}, builder);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {
     return absl::InternalError(absl::StrCat("gRPC does not start on --", flag, "=", address));

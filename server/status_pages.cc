@@ -6,6 +6,7 @@
 #include "core/base/one_line.h"
 #include "core/plan/plan.h"
 #include "server/batching/work.h"
+#include "server/calls/served_plan.h"
 #include "server/metrics/families.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
@@ -25,6 +26,8 @@ void SetModelFigures(const ServedModel& served, Metrics& metrics) {
                 static_cast<double>(state.active->number));
   }
   metrics.Set(Metric::kModelProblems, {served.name}, problems);
+  metrics.Set(Metric::kDefaultPlanReplaced, {served.name},
+              DefaultOf(served).reason.empty() ? 0 : 1);
 }
 
 void AppendModel(const ServedModel& served, std::string& body) {
@@ -38,6 +41,9 @@ void AppendModel(const ServedModel& served, std::string& body) {
   if (!served.problem.empty()) {
     absl::StrAppend(&body, "problem ", served.name, ": ", OneLine(served.problem), "\n");
   }
+  if (const std::string reason = DefaultOf(served).reason; !reason.empty()) {
+    absl::StrAppend(&body, "problem ", served.name, ": ", OneLine(reason), "\n");
+  }
   for (const CorrectionState& state : served.corrections) {
     if (state.problem.empty()) continue;
     absl::StrAppend(&body, "problem ", served.name, "/", PrintMethod(state.method), ": ",
@@ -49,12 +55,19 @@ void AppendModel(const ServedModel& served, std::string& body) {
 
 void RefusedModels::Add(Refusal refusal) {
   const std::lock_guard lock(mutex_);
-  refusals_.push_back(std::move(refusal));
+  refusals_[std::move(refusal.model)] = std::move(refusal.reason);
+}
+
+void RefusedModels::Remove(const std::string& model) {
+  const std::lock_guard lock(mutex_);
+  refusals_.erase(model);
 }
 
 std::vector<RefusedModels::Refusal> RefusedModels::List() const {
   const std::lock_guard lock(mutex_);
-  return refusals_;
+  std::vector<Refusal> list;
+  for (const auto& [model, reason] : refusals_) list.push_back({model, reason});
+  return list;
 }
 
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {

@@ -2,6 +2,7 @@
 // the HTTP server call them at the same time. They never fail and wait for no solve and no file.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,19 +12,21 @@
 
 namespace hyperserve {
 
-// The models that were refused at start. Thread-safe: the registry's thread adds, pages read.
+// The models that could not be loaded and are not served. Thread-safe: the registry's thread
+// changes them, pages read.
 class RefusedModels {
  public:
   // Both texts come from files and are not checked: escape them before they are printed.
   struct Refusal {
     std::string model, reason;
   };
-  void Add(Refusal refusal);
+  void Add(Refusal refusal);  // replaces an earlier one of the model
+  void Remove(const std::string& model);
   std::vector<Refusal> List() const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<Refusal> refusals_;  // guarded by mutex_
+  std::map<std::string, std::string> refusals_;  // reason by model; guarded by mutex_
 };
 
 // The page for Prometheus. It first sets the gauges that nobody updates: queues, generations,

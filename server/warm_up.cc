@@ -1,11 +1,13 @@
 #include "server/warm_up.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
@@ -37,7 +39,9 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
   std::vector<Plan> plans;
   for (const PlanCalibration& measured : subject.calibration->plans) plans.push_back(measured.plan);
   if (subject.correction == nullptr) {
-    plans.push_back(DefaultPlanOf(*subject.calibration));
+    const Plan plan = DefaultPlanOf(*subject.calibration);
+    const bool automatic = std::holds_alternative<AutoPlan>(plan.choice);
+    plans.push_back(automatic ? Plan{.choice = kFallbackPlan} : plan);
   } else {
     plans.push_back(
         {.choice = FixedPlan{
@@ -49,6 +53,12 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
   return plans;
 }
 
+constexpr int kTimedSteps = 2;  // of a plan of more steps
+constexpr size_t kTimedRuns = 3;
+constexpr double kTimedSeconds = 0.02;  // after which no further run begins
+// Error control makes them to choose the first step.
+constexpr int kFirstStepEvaluations = 2;
+
 // One step is enough, since a solve repeats it; of a learned solver its longest table.
 StepControl OneStep(const BatchSpec& spec) {
   if (spec.method.method == Method::kLearned) {
@@ -56,6 +66,38 @@ StepControl OneStep(const BatchSpec& spec) {
   }
   if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
+}
+
+// A part of a plan's solve, and how often the whole solve repeats it.
+struct TimedPart {
+  StepControl control;
+  double repeats = 1;
+};
+
+TimedPart PartOf(const PlanCalibration& measured, const BatchSpec& spec) {
+  const FixedPlan* fixed = measured.plan.fixed();
+  if (fixed == nullptr) {
+    const int evaluations = StepEvaluations(spec.method) + kFirstStepEvaluations;
+    return {.control = OneStep(spec), .repeats = std::max(1.0, measured.nfe / evaluations)};
+  }
+  if (RunsFromTable(spec.method.method)) return {.control = FixedSteps{.steps = fixed->steps}};
+  const int steps = std::min(fixed->steps, kTimedSteps);
+  return {.control = FixedSteps{.steps = steps},
+          .repeats = static_cast<double>(fixed->steps) / steps};
+}
+
+absl::StatusOr<double> MedianSeconds(const BatchSpec& spec, const StepControl& control,
+                                     int64_t rows, const std::function<bool()>& interrupted,
+                                     DeviceRuntime& runtime, const Clock& clock) {
+  std::vector<double> runs;
+  double all = 0;
+  while (runs.empty() || (runs.size() < kTimedRuns && all < kTimedSeconds)) {
+    const Clock::TimePoint begun = clock.Now();
+    HS_RETURN_IF_ERROR(runtime.WarmUp(spec, control, rows, interrupted));
+    all += runs.emplace_back(std::chrono::duration<double>(clock.Now() - begun).count());
+  }
+  std::sort(runs.begin(), runs.end());
+  return runs[runs.size() / 2];
 }
 
 }  // namespace
@@ -99,6 +141,27 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
     HS_RETURN_IF_ERROR(Annotate(there, "warm-up of tier fast"));
     HS_RETURN_IF_ERROR(
         Annotate(runtime.WarmUp(fast, OneStep(fast), 1, interrupted), "warm-up of tier fast"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
+                       const std::function<bool()>& interrupted, DeviceRuntime& runtime,
+                       const Clock& clock) {
+  std::vector<int64_t> sizes = WarmUpRows(runtime.device(), batch_rows_max);
+  if (sizes.back() < batch_rows_max) sizes.push_back(batch_rows_max);
+  for (PlanCalibration& measured : subject.calibration->plans) {
+    measured.times.clear();
+    if (measured.plan.hypersolved() && subject.correction == nullptr) continue;
+    const BatchSpec spec = SpecOf(subject, measured.plan);
+    if (!ChooseEngine(spec, 1, runtime.engines()).ok()) continue;
+    const TimedPart part = PartOf(measured, spec);
+    for (const int64_t rows : sizes) {
+      const auto seconds = MedianSeconds(spec, part.control, rows, interrupted, runtime, clock);
+      if (!seconds.ok()) return Annotate(seconds.status(), "timing");
+      measured.times.push_back(
+          {.rows = static_cast<int>(rows), .seconds = part.repeats * *seconds});
+    }
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "server/clock/clock.h"
 #include "server/registry/registry_options.h"
 
 namespace hyperserve {
@@ -29,5 +30,13 @@ std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max)
 // after WarmUp has returned.
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime);
+
+// Replaces the times of the calibrated plans by those of this device, after WarmUp: batches of the
+// sizes of WarmUpRows, on a CPU also of `batch_rows_max`; the median of up to three runs, fewer
+// where they take long. Of a plan with many steps it runs a part and counts the rest in proportion.
+// A plan that the device does not solve loses its times. Fails as WarmUp does.
+absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
+                       const std::function<bool()>& interrupted, DeviceRuntime& runtime,
+                       const Clock& clock);
 
 }  // namespace hyperserve

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "absl/strings/str_format.h"
@@ -16,6 +17,7 @@
 #include "core/io/file.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -30,6 +32,7 @@
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 namespace {
@@ -101,55 +104,128 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
                          solved);
 }
 
-absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlansOf(const Run& run, const Model& model) {
-  const auto json = ReadFile(run.model_folder + "/calibration.json", kCalibrationBytesMax);
-  if (absl::IsNotFound(json.status())) return std::vector<PlanCalibration>();
-  if (!json.ok()) return json.status();
-  HS_ASSIGN_OR_RETURN(const Calibration calibration, ParseCalibration(*json));
-  if (calibration.base_digest != model.base_digest()) return std::vector<PlanCalibration>();
-  return calibration.plans;
+// The served generation of a method's folder, else its newest; nullopt: there is none.
+absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder) {
+  HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
+  const std::vector<int64_t> all = ListGenerations(folder);
+  if (!generation.has_value() && !all.empty()) generation = all.back();
+  return generation;
 }
 
-// Measures the plans of each correction's served generation, or its newest, on the held-out rows.
-// `wins` compares with `served_plans`, or with the same plans in the correction's own direction.
-absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrections(
-    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
-    const std::vector<PlanCalibration>& served_plans) {
+absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
+    const Run& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
+  std::vector<Plan> plans;
+  for (const int steps : correction->spec().steps) {
+    plans.push_back(
+        {.choice =
+             FixedPlan{.method = correction->spec().method, .steps = steps, .hypersolved = true}});
+  }
+  HS_ASSIGN_OR_RETURN(auto measured,
+                      MeasurePlans(run.recipe, plans, correction, rivals.measurer()));
+  HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, measured));
+  return measured;
+}
+
+// A correction that was measured: its method's folder and its generation's.
+struct MeasuredCorrection {
+  std::string folder, generation_folder;
+  Direction direction;
   std::vector<PlanCalibration> plans;
+};
+
+// Chooses the default plan among the classical plans and those of corrections, which run in the
+// direction that the default is for.
+std::optional<Plan> ChooseDefault(const Run& run, const Model& model,
+                                  std::vector<PlanCalibration> plans,
+                                  const std::vector<MeasuredCorrection>& corrections) {
+  for (const MeasuredCorrection& one : corrections) {
+    if (one.direction != ServedDirection(model.spec())) continue;
+    plans.insert(plans.end(), one.plans.begin(), one.plans.end());
+  }
+  return DefaultAmong(run.recipe, plans);
+}
+
+// What MeasureCorrections does with each correction.
+using PlansOf = std::function<absl::StatusOr<std::vector<PlanCalibration>>(
+    const std::string& generation_folder, const std::shared_ptr<const Hypersolver>& correction)>;
+
+// The plans of each correction's served generation, or its newest.
+absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const Run& run, const Model& model,
+                                                               const PlansOf& plans_of) {
+  std::vector<MeasuredCorrection> corrections;
   for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
     const std::string folder = HypersolverFolder(run.model_folder, method);
-    HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
-    const std::vector<int64_t> all = ListGenerations(folder);
-    if (!generation.has_value() && !all.empty()) generation = all.back();
+    HS_ASSIGN_OR_RETURN(const auto generation, GenerationToMeasure(folder));
     if (!generation.has_value()) continue;
     const std::string generation_folder = absl::StrCat(folder, "/", *generation);
-    const auto loaded = Hypersolver::Load(generation_folder, *model);
-    if (!loaded.ok()) {  // perhaps of another base, after `model --replace`
-      absl::FPrintF(stderr, "%s is left out: %s\n", generation_folder, loaded.status().message());
+    const auto correction = Hypersolver::Load(generation_folder, model);
+    if (!correction.ok()) {  // perhaps of another base, after `model --replace`
+      absl::FPrintF(stderr, "%s is left out: %s\n", generation_folder,
+                    correction.status().message());
       continue;
     }
-    const std::shared_ptr<const Hypersolver>& correction = *loaded;
-    const Direction direction = correction->spec().direction;
-    HS_ASSIGN_OR_RETURN(const InputSource source,
-                        InputSource::Make(run.recipe, model->spec(), direction, data_folder));
-    HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
-    HS_ASSIGN_OR_RETURN(Measurer measurer,
-                        MakeMeasurer(run.recipe, *run.runtime, model, direction, std::move(rows)));
-    std::vector<PlanCalibration> classical = served_plans;
-    if (direction != ServedDirection(model->spec())) {
-      HS_ASSIGN_OR_RETURN(classical, MeasureClassical(run.recipe, measurer));
-    }
-    std::vector<PlanCalibration> corrected;
-    for (const int steps : correction->spec().steps) {
-      if (StopRequested()) return Stopped();
-      const FixedPlan plan{.method = method, .steps = steps, .hypersolved = true};
-      HS_ASSIGN_OR_RETURN(corrected.emplace_back(),
-                          measurer.Measure({.choice = plan, .tier = Tier::kExact}, correction));
-    }
-    MarkWins(classical, corrected);
-    plans.insert(plans.end(), corrected.begin(), corrected.end());
+    HS_ASSIGN_OR_RETURN(auto plans, plans_of(generation_folder, *correction));
+    corrections.push_back(
+        {folder, generation_folder, (*correction)->spec().direction, std::move(plans)});
   }
-  return plans;
+  return corrections;
+}
+
+// Measures them on the held-out rows. `served` are the rivals of the served direction.
+absl::StatusOr<std::vector<MeasuredCorrection>> MeasureCorrections(
+    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
+    Rivals& served) {
+  using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
+  return EachCorrection(
+      run, *model,
+      [&](const std::string&, const std::shared_ptr<const Hypersolver>& correction) -> Plans {
+        const Direction direction = correction->spec().direction;
+        if (direction == ServedDirection(model->spec())) {
+          return MeasureCorrection(run, correction, served);
+        }
+        HS_ASSIGN_OR_RETURN(Measurer measurer, HeldOutMeasurer(run.recipe, *run.runtime, model,
+                                                               direction, data_folder));
+        Rivals rivals(*model, measurer);
+        return MeasureCorrection(run, correction, rivals);
+      });
+}
+
+absl::StatusOr<Calibration> ReadCalibrationOf(const Model& model, const std::string& folder) {
+  const std::string path = folder + "/calibration.json";
+  HS_ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kCalibrationBytesMax));
+  auto calibration = ParseCalibration(json);
+  if (!calibration.ok()) return Annotate(calibration.status(), path);
+  if (calibration->base_digest == model.base_digest()) return calibration;
+  return absl::FailedPreconditionError(absl::StrCat(path, " was measured on another base"));
+}
+
+// Chooses the default plan again, among what stands in the files.
+absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
+  HS_ASSIGN_OR_RETURN(Calibration calibration, ReadCalibrationOf(model, run.model_folder));
+  using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
+  HS_ASSIGN_OR_RETURN(
+      const auto corrections,
+      EachCorrection(run, model, [&](const std::string& folder, const auto&) -> Plans {
+        HS_ASSIGN_OR_RETURN(auto one, ReadCalibrationOf(model, folder));
+        return std::move(one.plans);
+      }));
+  calibration.default_error = run.recipe.calibrate().default_error();
+  calibration.default_plan = ChooseDefault(run, model, calibration.plans, corrections);
+  HS_RETURN_IF_ERROR(
+      WriteFileAtomically(run.model_folder + "/calibration.json", PrintCalibration(calibration)));
+  absl::PrintF("%s: default plan %s\n", run.recipe.name(), PrintPlan(DefaultPlanOf(calibration)));
+  return absl::OkStatus();
+}
+
+// Follows a generation by one of the same weights with what was measured now.
+absl::StatusOr<int64_t> Renew(const Run& run, const Model& model,
+                              const MeasuredCorrection& correction) {
+  HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(correction.generation_folder));
+  Calibration calibration{.plans = correction.plans};
+  FillCalibration(run.recipe, model, *run.runtime, calibration);
+  files["calibration.json"] = PrintCalibration(calibration);
+  files.erase(kManifestName);
+  return WriteGeneration(correction.folder, files);
 }
 
 // Makes the output folder before the work, so that hours of it are not lost for a path that cannot
@@ -218,8 +294,12 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
   const std::string trained = run->TimeText();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
+  HS_ASSIGN_OR_RETURN(Measurer measurer,
+                      HeldOutMeasurer(run->recipe, *run->runtime, model,
+                                      ServedDirection(model->spec()), options.data));
+  Rivals rivals(*model, measurer);
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
+                      CalibrateModel(run->recipe, *run->runtime, *model, rivals));
   HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
   if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
@@ -234,7 +314,6 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
   HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
-  HS_ASSIGN_OR_RETURN(fit.classical, ClassicalPlansOf(*run, *fit.model));
   fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
@@ -265,15 +344,24 @@ absl::Status Calibrate(const CommandOptions& options) {
     return absl::InvalidArgumentError("the recipe holds no calibrate");
   }
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
-  HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->runtime, model, options.data));
-  HS_ASSIGN_OR_RETURN(const std::vector<PlanCalibration> corrected,
-                      MeasureCorrections(*run, model, options.data, calibration.plans));
+  if (options.measured) return ChooseAmongMeasured(*run, *model);
+  HS_ASSIGN_OR_RETURN(Measurer measurer,
+                      HeldOutMeasurer(run->recipe, *run->runtime, model,
+                                      ServedDirection(model->spec()), options.data));
+  Rivals rivals(*model, measurer);
+  HS_ASSIGN_OR_RETURN(Calibration calibration,
+                      CalibrateModel(run->recipe, *run->runtime, *model, rivals));
+  HS_ASSIGN_OR_RETURN(const std::vector<MeasuredCorrection> corrections,
+                      MeasureCorrections(*run, model, options.data, rivals));
   if (StopRequested()) return Stopped();
+  std::vector<PlanCalibration> shown = calibration.plans;
+  for (const MeasuredCorrection& correction : corrections) {
+    shown.insert(shown.end(), correction.plans.begin(), correction.plans.end());
+    if (options.renew) HS_RETURN_IF_ERROR(Renew(*run, *model, correction).status());
+  }
+  calibration.default_plan = ChooseDefault(*run, *model, calibration.plans, corrections);
   HS_RETURN_IF_ERROR(
       WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
-  std::vector<PlanCalibration> shown = calibration.plans;
-  shown.insert(shown.end(), corrected.begin(), corrected.end());
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
                calibration.reference, PrintPlan(DefaultPlanOf(calibration)), run->TimeText(),

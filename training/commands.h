@@ -13,16 +13,18 @@
 namespace hyperserve {
 
 struct CommandOptions {
-  std::string recipe;    // path of the recipe
-  std::string data;      // folder of IDX files
-  std::string models;    // repository of the base model
-  std::string out;       // hypersolver: repository for the new generation; empty: `models`
-  std::string device;    // "cpu", "cuda", "cuda:N"
-  int threads = 1;       // of one operation on the CPU
-  int iterations = 0;    // of training; 0: as the recipe says
-  std::string from;      // hypersolver: generation folder to start from; empty: none
-  std::string picture;   // calibrate: PNG to draw; empty: none
-  bool replace = false;  // model: replaces the model of that name
+  std::string recipe;     // path of the recipe
+  std::string data;       // folder of IDX files
+  std::string models;     // repository of the base model
+  std::string out;        // hypersolver: repository for the new generation; empty: `models`
+  std::string device;     // "cpu", "cuda", "cuda:N"
+  int threads = 1;        // of one operation on the CPU
+  int iterations = 0;     // of training; 0: as the recipe says
+  std::string from;       // hypersolver: generation folder to start from; empty: none
+  std::string picture;    // calibrate: PNG to draw; empty: none
+  bool replace = false;   // model: replaces the model of that name
+  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
+  bool renew = false;     // calibrate: follows each generation by one with what was measured now
 };
 
 // Trains the base model and writes <models>/<name>/: model.json, weights.safetensors,
@@ -34,7 +36,8 @@ absl::Status TrainModel(const CommandOptions& options);
 // beats its base method at no K; nothing is written.
 absl::Status TrainHypersolver(const CommandOptions& options);
 // Measures the classical plans and writes <models>/<name>/calibration.json. It also measures and
-// prints the plans of the corrections, and changes no generation.
+// prints the plans of the corrections, chooses the default plan among all, and changes no
+// generation: where `renew` is set, each one is followed by another with the same weights.
 absl::Status Calibrate(const CommandOptions& options);
 
 }  // namespace hyperserve

@@ -1,14 +1,19 @@
+#include <algorithm>
+#include <array>
 #include <cstdio>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/flags/commandlineflag.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/base/status.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
 #include "core/engine/engine.h"
@@ -31,39 +36,89 @@ ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says")
 ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
+ABSL_FLAG(bool, renew, false,
+          "calibrate: follow each generation by one of the same weights with the new measurements");
+ABSL_FLAG(bool, measured, false,
+          "calibrate: measure nothing, choose the default plan among what was measured before");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
 
 namespace hyperserve {
 namespace {
 
 constexpr int kInterrupted = 130;
-constexpr char kUsage[] =
-    "hyperserve-train: trains models and their corrections\n\n"
-    "  hyperserve-train model       --recipe=FILE --models=FOLDER [--data=FOLDER] [--replace]\n"
-    "  hyperserve-train hypersolver --recipe=FILE --models=FOLDER [--out=FOLDER] [--from=FOLDER]\n"
-    "  hyperserve-train calibrate   --recipe=FILE --models=FOLDER [--picture=FILE]\n"
-    "  hyperserve-train --version\n";
 
-// The page of our own flags; Abseil's page has the flags of every library too.
+struct TrainerCommand {
+  std::string_view name;
+  std::string_view summary;
+  std::string_view flags;  // separated by blanks; the first two are needed
+  absl::Status (*run)(const CommandOptions& options);
+};
+constexpr std::array<TrainerCommand, 3> kCommands = {{
+    {"model", "trains a base model", "recipe models data replace device threads iterations",
+     TrainModel},
+    {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
+     "recipe models out from data device threads iterations", TrainHypersolver},
+    {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
+     "recipe models picture renew measured data device threads", Calibrate},
+}};
+
+const TrainerCommand* FindCommand(std::string_view name) {
+  const auto found = std::ranges::find(kCommands, name, &TrainerCommand::name);
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+std::string CommandNames() {
+  return absl::StrJoin(kCommands, ", ", [](std::string* out, const TrainerCommand& command) {
+    absl::StrAppend(out, Absl(command.name));
+  });
+}
+
 std::string Help() {
-  std::map<std::string, std::string> lines;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (!absl::EndsWith(flag->Filename(), "training/main.cc")) continue;
-    const std::string value = flag->DefaultValue();
-    lines[std::string(name)] = absl::StrFormat("  --%-11s %s (default: %s)\n", name, flag->Help(),
-                                               value.empty() ? "none" : value);
+  std::string text = "hyperserve-train: trains models and their corrections\n\n";
+  for (const TrainerCommand& command : kCommands) {
+    absl::StrAppendFormat(&text, "  hyperserve-train %-11s %s\n", Absl(command.name),
+                          Absl(command.summary));
   }
-  std::string text = absl::StrCat(kUsage, "\n");
-  for (const auto& [name, line] : lines) text += line;
+  absl::StrAppend(&text,
+                  "  hyperserve-train --version\n\n`hyperserve-train COMMAND --help` has the "
+                  "options of a command\n");
   return text;
+}
+
+std::string Help(const TrainerCommand& command) {
+  std::string text =
+      absl::StrFormat("hyperserve-train %s --recipe=FILE --models=FOLDER [options]\n%s\n\n",
+                      Absl(command.name), Absl(command.summary));
+  for (const absl::string_view name : absl::StrSplit(Absl(command.flags), ' ')) {
+    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const std::string value = flag->DefaultValue();
+    absl::StrAppendFormat(&text, "  --%-11s %s (default: %s)\n", name, flag->Help(),
+                          value.empty() ? "none" : value);
+  }
+  return text;
+}
+
+// An option that was set although the command does not take it; empty: none.
+std::string ForeignFlag(const TrainerCommand& command) {
+  const std::vector<std::string> taken = absl::StrSplit(Absl(command.flags), ' ');
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    const bool ours = absl::EndsWith(flag->Filename(), "training/main.cc");
+    if (!ours || flag->CurrentValue() == flag->DefaultValue()) continue;
+    if (std::ranges::find(taken, name) == taken.end()) return std::string(name);
+  }
+  return "";
 }
 
 // The problem of the command line; empty: none.
 std::string UsageProblem(const std::vector<char*>& words) {
   const std::string command = words.size() > 1 ? words[1] : "";
-  if (command.empty()) return "a command is needed: model, hypersolver or calibrate";
-  if (command != "model" && command != "hypersolver" && command != "calibrate") {
-    return absl::StrCat("no command '", command, "': there are model, hypersolver, calibrate");
+  const TrainerCommand* known = FindCommand(command);
+  if (command.empty()) return absl::StrCat("a command is needed: ", CommandNames());
+  if (known == nullptr) {
+    return absl::StrCat("no command '", command, "': there are ", CommandNames());
+  }
+  if (const std::string foreign = ForeignFlag(*known); !foreign.empty()) {
+    return absl::StrCat(command, " takes no --", foreign);
   }
   if (const size_t arguments = words.size() - 2; arguments > 0) {
     return absl::StrCat(command, " takes flags only; ", arguments, " given");
@@ -99,23 +154,26 @@ absl::Status RunCommand(const std::string& command) {
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .from = absl::GetFlag(FLAGS_from),
                                .picture = absl::GetFlag(FLAGS_picture),
-                               .replace = absl::GetFlag(FLAGS_replace)};
-  if (command == "model") return TrainModel(options);
-  if (command == "hypersolver") return TrainHypersolver(options);
-  return Calibrate(options);
+                               .replace = absl::GetFlag(FLAGS_replace),
+                               .measured = absl::GetFlag(FLAGS_measured),
+                               .renew = absl::GetFlag(FLAGS_renew)};
+  return FindCommand(command)->run(options);
 }
 
 int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--help" || word == "-help" || word == "-h" || (i == 1 && word == "help")) {
-      std::fputs(Help().c_str(), stdout);
+      const TrainerCommand* command = FindCommand(argv[1]);
+      std::fputs((command == nullptr ? Help() : Help(*command)).c_str(), stdout);
       return 0;
     }
   }
   const std::vector<char*> words = ParseFlags("hyperserve-train", argc, argv);
   if (const std::string problem = UsageProblem(words); !problem.empty()) {
-    std::fprintf(stderr, "hyperserve-train: %s\nsee `hyperserve-train --help`\n", problem.c_str());
+    const TrainerCommand* command = words.size() > 1 ? FindCommand(words[1]) : nullptr;
+    std::fprintf(stderr, "hyperserve-train: %s\nsee `hyperserve-train %s--help`\n", problem.c_str(),
+                 command == nullptr ? "" : absl::StrCat(Absl(command->name), " ").c_str());
     return kUsageExitCode;
   }
   StopOnSignals();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the repository models/ from the recipes: base models, corrections, calibration.
+# Makes the repository models/ from the recipes: base models, corrections, learned solvers, calibration.
 #   training/make_models.sh BIN_DIR DATA_DIR OUT_DIR [DEVICE]
 # BIN_DIR holds hyperserve-train (HYPERSERVE_TRAIN names another command), DATA_DIR the IDX files of Fashion-MNIST. The
 # three models are made side by side, each by its own process; logs stand in OUT_DIR/logs, out of the repository's way.
@@ -15,8 +15,10 @@ recipes=$(cd "$(dirname "$0")" && pwd)/recipes
 mkdir -p "$out/logs"
 
 make_model() {
-  local flags=(--recipe="$recipes/$1.json" --models="$out/models" --data="$data" --device="$device")
-  $train model "${flags[@]}" && $train hypersolver "${flags[@]}" && $train calibrate "${flags[@]}"
+  local flags=(--models="$out/models" --data="$data" --device="$device")
+  local base=(--recipe="$recipes/$1.json" "${flags[@]}")
+  $train model "${base[@]}" && $train hypersolver "${base[@]}" &&
+    $train hypersolver --recipe="$recipes/$1_learned.json" "${flags[@]}" && $train calibrate "${base[@]}"
 }
 
 jobs=()

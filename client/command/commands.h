@@ -16,6 +16,8 @@ absl::StatusOr<int64_t> RunCompare(const Arguments& arguments);
 absl::StatusOr<int64_t> RunModels(const Arguments& arguments);
 absl::StatusOr<int64_t> RunPublish(const Arguments& arguments);
 absl::StatusOr<int64_t> RunRollback(const Arguments& arguments);
+absl::StatusOr<int64_t> RunLoad(const Arguments& arguments);
+absl::StatusOr<int64_t> RunUnload(const Arguments& arguments);
 absl::StatusOr<int64_t> RunHealth(const Arguments& arguments);
 absl::StatusOr<int64_t> RunBench(const Arguments& arguments);
 

@@ -1,6 +1,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -31,7 +32,9 @@ void WriteCorrection(const v1::CorrectionInfo& correction, JsonWriter& json) {
 void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
   json.Field("name", model.name()).Field("kind", model.kind());
   json.Field("base_digest", model.base_digest()).Field("input_shape", model.input_shape());
-  json.Field("default_plan", model.default_plan()).Field("problem", model.problem());
+  json.Field("default_plan", model.default_plan());
+  json.Field("default_plan_problem", model.default_plan_problem());
+  json.Field("problem", model.problem());
   json.Key("corrections").BeginArray();
   for (const auto& correction : model.corrections()) WriteCorrection(correction, json);
   json.EndArray();
@@ -51,9 +54,17 @@ std::string CorrectionText(const v1::CorrectionInfo& correction) {
   return text;
 }
 
+bool Hypersolved(const v1::PlanInfo& plan) {
+  return absl::StartsWith(plan.plan(), "hyper_") || absl::StartsWith(plan.plan(), "learned:");
+}
+
 void PrintProblem(const v1::ModelSummary& model) {
-  if (model.problem().empty()) return;
-  PrintOut(absl::StrCat(model.name(), ": not used: ", model.problem(), "\n"));
+  if (!model.problem().empty()) {
+    PrintOut(absl::StrCat(model.name(), ": not used: ", model.problem(), "\n"));
+  }
+  if (!model.default_plan_problem().empty()) {
+    PrintOut(absl::StrCat(model.name(), ": ", model.default_plan_problem(), "\n"));
+  }
 }
 
 void PrintList(const v1::ListModelsReply& list, OutputFormat format) {
@@ -94,13 +105,20 @@ void PrintModelJson(const v1::GetModelReply& model) {
   const bool flow = IsFlow(model);
   for (const v1::PlanInfo& plan : model.plans()) {
     json.BeginObject().Field("plan", plan.plan()).Field("error_mean", plan.error_mean());
-    json.Field("error_max", plan.error_max()).Key("agreement");
+    json.Field("error_p99", plan.error_p99()).Field("error_max", plan.error_max());
+    json.Key("log_density_error");
+    plan.has_log_density_error() ? json.Value(plan.log_density_error()) : json.Null();
+    json.Key("agreement");
     flow ? json.Null() : json.Value(plan.agreement());
     json.Field("nfe", plan.nfe());
     json.Field("correction_evaluations", plan.correction_evaluations());
     json.Field("macs", plan.macs()).Field("seconds_per_row", plan.seconds_per_row());
-    json.Key("wins");
-    (plan.correction_evaluations() == 0 ? json.Null() : json.Value(plan.wins())).EndObject();
+    json.Key("times").BeginArray();
+    for (const auto& time : plan.times()) {
+      json.BeginObject().Field("rows", time.rows()).Field("seconds", time.seconds()).EndObject();
+    }
+    json.EndArray().Field("heavy_tail", plan.heavy_tail()).Key("wins");
+    (Hypersolved(plan) ? json.Value(plan.wins()) : json.Null()).EndObject();
   }
   json.EndArray().Field("spec_json", model.spec_json()).EndObject();
   PrintOut(json.Take() + "\n");
@@ -125,16 +143,18 @@ void PrintModelTable(const v1::GetModelReply& model) {
   }
   PrintProblem(summary);
   if (model.plans().empty()) return;
-  TextTable table({"plan", "error", "max", "agree %", "NFE", "corr.", "MACs", "ms/row", "wins"});
+  TextTable table(
+      {"plan", "error", "99 %", "max", "agree %", "NFE", "corr.", "MACs", "ms/row", "wins"});
   for (const v1::PlanInfo& plan : model.plans()) {
-    const bool classical = plan.correction_evaluations() == 0;
-    table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_max()),
+    table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_p99()),
+               ShortNumber(plan.error_max()),
                IsFlow(model) ? "-" : ShortNumber(100 * plan.agreement()), ShortNumber(plan.nfe()),
                ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
                ShortNumber(1e3 * plan.seconds_per_row()),
-               classical     ? "-"
-               : plan.wins() ? "yes"
-                             : "no"});
+               !Hypersolved(plan)  ? "-"
+               : plan.heavy_tail() ? "heavy tail"
+               : plan.wins()       ? "yes"
+                                   : "no"});
   }
   PrintOut(absl::StrCat("measured on ", model.calibration_device(), ":\n", table.Print()));
 }

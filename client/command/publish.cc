@@ -71,7 +71,7 @@ void PrintPublished(const v1::PublishHypersolverReply& reply, OutputFormat forma
     WriteGenerations(reply.generation(), reply.previous_generation(), json);
     json.Field("seconds", reply.seconds()).Key("gate").BeginArray();
     for (const v1::GateResult& result : reply.gate()) {
-      json.BeginObject().Field("steps", result.steps());
+      json.BeginObject().Field("steps", result.steps()).Field("claimed", result.claimed());
       json.Field("candidate_error", result.candidate_error());
       json.Field("active_error", result.active_error());
       json.Field("base_error", result.base_error()).EndObject();
@@ -103,6 +103,7 @@ absl::StatusOr<int64_t> RunPublish(const Arguments& arguments) {
   if (absl::GetFlag(FLAGS_parent_generation) >= 0) {
     request.set_parent_generation(absl::GetFlag(FLAGS_parent_generation));
   }
+  request.set_allow_narrower(absl::GetFlag(FLAGS_allow_narrower));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const auto reply, client.Publish(request, DeadlineFromFlags()));
   PrintPublished(reply, format);

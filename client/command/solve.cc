@@ -29,6 +29,7 @@ namespace {
 
 struct Solved {
   HostTensor state, saved;
+  std::vector<double> stopped_at;  // of each row; empty: not asked for
   SolveLedger ledger;
 };
 
@@ -44,6 +45,7 @@ absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
   HS_ASSIGN_OR_RETURN(const auto save_at, ParseNumbers("save_at", absl::GetFlag(FLAGS_save_at)));
   request.mutable_save_at()->Assign(save_at.begin(), save_at.end());
   request.set_partial_states(absl::GetFlag(FLAGS_partial_states));
+  request.set_direction(absl::GetFlag(FLAGS_direction));
   return request;
 }
 
@@ -76,6 +78,8 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
     HS_ASSIGN_OR_RETURN(HostTensor state, FromWire(reply.state()));
     solved.ledger.Add(reply.info(), state.shape.empty() ? 0 : state.shape[0]);
     states.push_back(std::move(state));
+    solved.stopped_at.insert(solved.stopped_at.end(), reply.stopped_at().begin(),
+                             reply.stopped_at().end());
     if (!reply.has_saved()) continue;
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.saved()));
     saved.push_back(std::move(part));
@@ -150,6 +154,7 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
     if (!out.empty()) json.Field("out", out);
     if (out.empty()) json.Field("state", solved.state);
     if (out.empty() && !solved.saved.bytes.empty()) json.Field("saved", solved.saved);
+    if (!solved.stopped_at.empty()) json.Field("stopped_at", solved.stopped_at);
     json.EndObject();
     PrintOut(json.Take() + "\n");
   } else {

@@ -27,6 +27,8 @@ ABSL_FLAG(int64_t, generation, 0,
 ABSL_FLAG(
     int64_t, parent_generation, -1,
     "refuse to publish unless this generation is active; 0: unless none is; -1: no condition");
+ABSL_FLAG(bool, allow_narrower, false,
+          "publish also what serves fewer steps or a narrower range of eps than the active one");
 ABSL_FLAG(int64_t, max_steps, 0, "step limit of an adaptive row; 0: the server's");
 ABSL_FLAG(std::string, request_id, "", "name of the request in the daemon's log; empty: made here");
 ABSL_FLAG(std::string, tensor, "",
@@ -48,6 +50,8 @@ ABSL_FLAG(bool, state, false, "the input is z(s0) itself, not the model's input"
 ABSL_FLAG(std::string, span, "", "own span 'begin,end'; empty: the model's");
 ABSL_FLAG(std::string, save_at, "", "depths 's,s,...' whose states are wanted as well");
 ABSL_FLAG(bool, partial_states, false, "rows that failed hold how far they came, instead of NaN");
+ABSL_FLAG(std::string, direction, "",
+          "of a flow: noise_to_data or data_to_noise; empty: that of its field");
 ABSL_FLAG(bool, watch, false, "print each change until --timeout");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "how long to send requests");
 ABSL_FLAG(int64_t, count, 0, "end after this many requests; 0: only --duration ends");

@@ -34,7 +34,8 @@ enum class LogDensity {
   // its error control. Classical plans only.
   kDivergence,
   // log|det| of the Jacobian of each discrete step, by tangents. This is the exact log-density of
-  // the discrete map. Fixed plans only, classical or hypersolved. Computed in double in every tier.
+  // the discrete map. Fixed plans only, classical or hypersolved. Computed in double also in tier
+  // exact.
   kStepMap,
 };
 
@@ -51,6 +52,7 @@ struct BatchSpec {
   std::optional<std::array<double, 2>> span;  // [s0, s1] on the solver's clock; absent: the model's
   std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
   bool want_state = true;       // z(s1)
+  bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
   LogDensity log_density = LogDensity::kNone;  // flows only
 

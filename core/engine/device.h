@@ -11,7 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/devices.h"
+#include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_flow.h"
+#include "core/kernels/conv/conv_model.h"
 #include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve {
@@ -30,6 +32,9 @@ at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const
                             const std::vector<double>& rtol, const std::vector<double>& atol);
 // A flow with its weights packed on `device`. Waits for the copy. Precondition:
 // kernels::FlowMisfit(model).empty().
-std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model, at::Device device);
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,
+                                          kernels::FlowPrecision precision, at::Device device);
+// A field of convolutions likewise. Precondition: kernels::ConvMisfit(model).empty().
+std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel& model, at::Device device);
 
 }  // namespace hyperserve

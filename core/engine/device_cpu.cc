@@ -2,7 +2,9 @@
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
+#include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_flow.h"
+#include "core/kernels/conv/conv_model.h"
 #include "core/kernels/flow/flow_model.h"
 
 namespace hyperserve {
@@ -16,7 +18,12 @@ at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tens
   TORCH_CHECK(false, "built without CUDA");
 }
 
-std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, at::Device) {
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, kernels::FlowPrecision,
+                                          at::Device) {
+  TORCH_CHECK(false, "built without CUDA");
+}
+
+std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel&, at::Device) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

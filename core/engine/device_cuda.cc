@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/engine/device.h"
@@ -46,22 +48,35 @@ void SumSquares(const kernels::RowErrorOptions& options, const at::Tensor& error
 
 class PackedFlow final : public FusedFlow {
  public:
-  PackedFlow(const kernels::FlowModel& model, at::Device device) {
+  PackedFlow(const kernels::FlowModel& model, kernels::FlowPrecision precision, at::Device device) {
     const c10::DeviceGuard guard(device);
-    const kernels::FlowImage image = kernels::PackFlow(model);
+    const kernels::FlowImage image = kernels::PackFlow(model, precision);
     at::Tensor host = at::empty({static_cast<int64_t>(image.bytes.size())}, at::kByte);
     std::memcpy(host.data_ptr(), image.bytes.data(), image.bytes.size());
     image_ = host.to(device);
     CheckLaunch(kernels::PrepareFlow(image.layout, image_.const_data_ptr(), &program_));
   }
 
-  bool Takes(const kernels::FlowPlan& plan) const override {
-    return kernels::FlowFits(program_, plan.tableau.solution_stages());
+  bool Takes(const kernels::FlowTask& task) const override {
+    return std::visit([&](const auto& plan) { return kernels::FlowFits(program_, plan); }, task);
   }
 
-  void Solve(const kernels::FlowPlan& plan, const kernels::FlowRows& rows) const override {
+  // A row of error control takes about 28 evaluations at 1e-5 (bench/results), and more by the
+  // fifth root of the tolerance.
+  int64_t RowsAtOnce(const kernels::FlowAdaptivePlan& plan) const override {
+    const double tolerance = std::max(std::max(plan.rtol, plan.atol), 1e-9);
+    const double evaluations = 28.0 * std::max(std::pow(1e-5 / tolerance, 0.2), 0.5);
+    const double turns = 0.7 * kernels::kFlowRoundsMax / evaluations;
+    return static_cast<int64_t>(turns * kernels::FlowRowsUnderWay(program_, plan));
+  }
+
+  void Solve(const kernels::FlowTask& task, const kernels::FlowRows& rows) const override {
     const c10::DeviceGuard guard(image_.device());
-    CheckLaunch(kernels::SolveFlow(program_, plan, rows, StreamOf(image_)));
+    std::visit(
+        [&](const auto& plan) {
+          CheckLaunch(kernels::SolveFlow(program_, plan, rows, StreamOf(image_)));
+        },
+        task);
   }
 
  private:
@@ -109,8 +124,9 @@ at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const
   return out;
 }
 
-std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model, at::Device device) {
-  return std::make_shared<PackedFlow>(model, device);
+std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,
+                                          kernels::FlowPrecision precision, at::Device device) {
+  return std::make_shared<PackedFlow>(model, precision, device);
 }
 
 }  // namespace hyperserve

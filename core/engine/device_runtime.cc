@@ -10,12 +10,16 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
+#include "core/engine/fused/conv_run.h"
+#include "core/engine/fused/fused_conv.h"
+#include "core/engine/fused/fused_convs.h"
 #include "core/engine/fused/fused_flow.h"
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/fused_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
+#include "core/kernels/conv/conv_model.h"
 #include "core/kernels/flow/flow_model.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -77,12 +81,17 @@ class TorchRuntime final : public DeviceRuntime {
  public:
   explicit TorchRuntime(at::Device device)
       : device_name_(device.str()),
-        flows_([device](const kernels::FlowModel& flow) { return CudaFlow(flow, device); }),
+        flows_([device](const kernels::FlowModel& flow, kernels::FlowPrecision precision) {
+          return CudaFlow(flow, precision, device);
+        }),
+        convs_([device](const kernels::ConvModel& conv) { return CudaConv(conv, device); }),
         streams_(device) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
-                            return CatchExceptions("packing a flow",
-                                                   [&] { return flows_.Supports(spec); });
+                            return CatchExceptions("packing a model", [&] {
+                              return IsOfImages(spec) ? convs_.Supports(spec)
+                                                      : flows_.Supports(spec);
+                            });
                           }});
     }
     engines_.push_back({"readable", ReadableSupports});
@@ -98,8 +107,15 @@ class TorchRuntime final : public DeviceRuntime {
         return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
                           .choice = std::move(choice)};
       }
-      HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow, flows_.Find(spec));
-      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(flow)),
+      if (IsOfImages(spec)) {
+        HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedConv> conv, convs_.Find(spec));
+        return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(conv)),
+                          .choice = std::move(choice)};
+      }
+      FindFusedFlow find = [this, spec](int64_t evaluations) {
+        return flows_.Find(spec, evaluations);
+      };
+      return StartedRun{.run = MakeFusedRun(spec, streams_.Lease(), std::move(find)),
                         .choice = std::move(choice)};
     });
   }
@@ -114,6 +130,8 @@ class TorchRuntime final : public DeviceRuntime {
   }
 
  private:
+  static bool IsOfImages(const BatchSpec& spec) { return spec.model->state_shape().size() == 3; }
+
   static HostTensor ZeroRows(const BatchSpec& spec, int64_t rows) {
     if (spec.entry == Entry::kNoise) return {};
     Shape shape =
@@ -124,6 +142,7 @@ class TorchRuntime final : public DeviceRuntime {
 
   const std::string device_name_;
   FusedFlows flows_;
+  FusedConvs convs_;
   EngineKinds engines_;  // fixed after construction
   Streams streams_;
 };

@@ -52,6 +52,7 @@ struct BatchResult {
   // z(s1), [rows, state...]; F64 in tier double, else F32. The last finite state of rows that
   // failed.
   HostTensor state;
+  std::vector<double> depth;  // of each row's state, on the solver's clock; s1 where it converged
   HostTensor saved;    // [rows, save_at, state...], dtype of state; NaN at depths not reached
   HostTensor outputs;  // [rows, outputs], dtype of state
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.

@@ -65,6 +65,9 @@ PlanError ErrorAgainst(const Solution& reference, const Solution& solution) {
     error.rows.push_back(usable ? found : std::numeric_limits<double>::infinity());
   }
   error.mean = Sum(error.rows) / static_cast<double>(rows);
+  std::vector<double> sorted = error.rows;
+  std::sort(sorted.begin(), sorted.end());
+  error.p99 = sorted[(99 * sorted.size() + 99) / 100 - 1];  // the nearest rank
   error.max = *std::max_element(error.rows.begin(), error.rows.end());
   if (!solution.outputs.shape.empty()) {
     error.agreement = ShareOfEqual(LabelsOf(solution.outputs), LabelsOf(reference.outputs));

@@ -41,6 +41,7 @@ struct PlanError {
   // did not converge.
   std::vector<double> rows;
   double mean = 0;
+  double p99 = 0;  // 99 % of the rows have at most this error
   double max = 0;
   double agreement = 0;  // share of rows with the reference's label; 0 without outputs
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -58,6 +59,8 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
 absl::Status WriteAndSync(const std::string& path, std::string_view bytes) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0) return WriteFailure(errno, path, "create");
+  // Says that its writer lives (RemoveAbandoned). Without locks the age of the file must do.
+  (void)flock(file.get(), LOCK_EX | LOCK_NB);
   HS_RETURN_IF_ERROR(WriteAll(file.get(), bytes, path));
   return fsync(file.get()) == 0 ? absl::OkStatus() : WriteFailure(errno, path, "sync");
 }

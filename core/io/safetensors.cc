@@ -100,6 +100,21 @@ class Mapping {
   size_t size_ = 0;
 };
 
+// What people take for a safetensors file, by its first bytes; empty: nothing that is known.
+std::string Mistaken(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with("PK\x03\x04")) {
+    return "this is a zip, as torch.save writes: save with safetensors.torch.save_file, or take "
+           "hyperserve.export";
+  }
+  if (text.starts_with("version https://git-lfs")) {
+    return "this is a pointer of Git LFS, not the file: run `git lfs pull`";
+  }
+  if (text.starts_with("\x1f\x8b")) return "this is gzip: unpack it first";
+  if (text.starts_with("\x80")) return "this is a pickle, which is never read";
+  return "";
+}
+
 }  // namespace
 
 struct SafetensorsFile::Contents {
@@ -118,6 +133,10 @@ absl::Status SafetensorsFile::Contents::Read(std::span<const std::byte> bytes) {
   }
   const uint64_t length = ReadLength(bytes);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
+    // Only here: a header of, say, 128 bytes begins with the byte that begins a pickle.
+    if (const std::string mistaken = Mistaken(bytes); !mistaken.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: ", mistaken));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("not a safetensors file: it announces a header of ", length, " bytes, has ",
                      bytes.size() - kLengthBytes, " and may have ", kHeaderBytesMax));

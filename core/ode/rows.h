@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/ode/controller.h"
+#include "core/ode/masked.h"
 #include "core/ode/solve_result.h"
 #include "core/ode/space.h"
 #include "core/plan/row_status.h"
@@ -99,6 +100,35 @@ void Append(const Space& space, Rows<Space> more, Rows<Space>& rows) {
   }
   rows.row.insert(rows.row.end(), std::make_move_iterator(more.row.begin()),
                   std::make_move_iterator(more.row.end()));
+}
+
+// Saves the masked rows of `source` at the depth save_at[k].
+template <StateSpace Space>
+void Store(const Space& space, Rows<Space>& rows, size_t k, const typename Space::State& source,
+           const std::vector<bool>& mask) {
+  rows.saved[k] = Choose(space, mask, source, rows.saved[k]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (mask[i]) rows.row[i].reached[k] = true;
+  }
+}
+
+// The result of rows that have all ended.
+template <StateSpace Space>
+SolveResult<typename Space::State> ResultOf(Rows<Space> ended) {
+  SolveResult<typename Space::State> result;
+  for (const Row& row : ended.row) {
+    result.rows.push_back(row.number);
+    result.status.push_back(*row.ended);
+    result.depth.push_back(row.s);
+    result.counts.push_back(row.counts);
+  }
+  for (size_t k = 0; k < ended.saved.size(); ++k) {
+    std::vector<bool>& reached = result.reached.emplace_back();
+    for (const Row& row : ended.row) reached.push_back(row.reached[k]);
+  }
+  result.state = *std::move(ended.z);
+  result.saved = std::move(ended.saved);
+  return result;
 }
 
 }  // namespace hyperserve

@@ -8,11 +8,11 @@
 namespace hyperserve {
 absl::Status ValidateSolve(const SolveOptions& options) {
   const double span = options.s1 - options.s0;
-  if (!std::isfinite(span) || span <= 0.0) {
+  if (!std::isfinite(span) || span < 0.0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the span [", options.s0, ", ", options.s1,
-                     "] does not grow; its ends must be finite and rise, and a solve backwards is "
-                     "one of the reflected field"));
+                     "] runs backwards or is not finite; a solve backwards is one of the reflected "
+                     "field"));
   }
   for (size_t i = 0; i < options.save_at.size(); ++i) {
     const double depth = options.save_at[i];

@@ -16,13 +16,13 @@ struct SolveOptions {
   Stepping stepping = Stepping::kFixed;
   bool hypersolved = false;  // add the space's correction g: fixed steps over a CorrectedSpace
   double s0 = 0.0;
-  double s1 = 1.0;                   // above s0; a solve backwards is one of the reflected field
+  double s1 = 1.0;                   // at least s0; a solve backwards is one of the reflected field
   std::vector<double> save_at = {};  // strictly increasing, within [s0, s1]
 };
 
-// kInvalidArgument names the wrong option and its limit: a span that is not finite or does not
-// grow, save_at outside the span or not increasing, and error control with a correction or without
-// an embedded pair. Pure.
+// kInvalidArgument names the wrong option and its limit: a span that is not finite or runs
+// backwards, save_at outside the span or not increasing, and error control with a correction or
+// without an embedded pair. Pure.
 absl::Status ValidateSolve(const SolveOptions& options);
 
 // Rows that are admitted together and have the same step control.

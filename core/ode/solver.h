@@ -82,12 +82,12 @@ class BatchSolver {
   void EndFixedMove(Move& move);
   void EndControlledMove(Move& move);
   void Judge(Move& move);
+  std::pair<size_t, size_t> SavesReached(const Move& move) const;
   bool SavesInside(const Row& row, double s_next) const;
   void EndSlope(Move& move);
   void Save(Move& move);
-  void Store(size_t k, const State& source, const std::vector<bool>& mask);
   void Retire();
-  void Report(Rows<Space> ended);
+  void Report(Rows<Space> ended) { finished_.push_back(ResultOf(std::move(ended))); }
 
   // Fixed after construction.
   const Space* space_;
@@ -111,6 +111,7 @@ int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
       Row row{.number = next_number_++, .control = cohort.control, .s = options_.s0};
       row.reached.assign(options_.save_at.size(), false);
       if (saves_start) row.reached[row.next_save++] = true;
+      if (options_.s0 == options_.s1) row.ended = RowStatus::kConverged;
       arriving.row.push_back(std::move(row));
     }
   }
@@ -151,7 +152,9 @@ template <StateSpace Space>
 void BatchSolver<Space>::Evaluate() {
   if (!move_) {
     Rows<Space> arriving = std::exchange(arrivals_, {});
-    if (controlled() && !arriving.empty()) ChooseFirstSteps(*space_, options_, arriving);
+    if (controlled() && !arriving.empty() && options_.s0 < options_.s1) {
+      ChooseFirstSteps(*space_, options_, arriving);
+    }
     Append(*space_, std::move(arriving), rows_);
     Retire();
     if (rows_.empty()) return;
@@ -316,13 +319,29 @@ void BatchSolver<Space>::EndSlope(Move& move) {
   }
 }
 
+// The save points that the step of some row may reach: [first, end).
+template <StateSpace Space>
+std::pair<size_t, size_t> BatchSolver<Space>::SavesReached(const Move& move) const {
+  const std::vector<double>& depths = options_.save_at;
+  size_t first = depths.size(), end = 0;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (!move.accepted[i]) continue;
+    first = std::min(first, rows_.row[i].next_save);
+    const auto above =
+        std::upper_bound(depths.begin(), depths.end(), move.s_next[i] + depth_slack());
+    end = std::max(end, static_cast<size_t>(above - depths.begin()));
+  }
+  return {first, std::max(first, end)};
+}
+
 // Stores the states at the depths that this step reaches. Where one is not finite the row ends.
 template <StateSpace Space>
 void BatchSolver<Space>::Save(Move& move) {
   const size_t count = rows_.size();
   const bool own = options_.tableau.has_dense() && !options_.hypersolved;
   std::vector<State> slopes;
-  for (size_t k = 0; k < options_.save_at.size(); ++k) {
+  const auto [first, end] = SavesReached(move);
+  for (size_t k = first; k < end; ++k) {
     std::vector<bool> inside(count, false), at_end(count, false);
     PerRow theta(count, 0.0);
     for (size_t i = 0; i < count; ++i) {
@@ -336,7 +355,7 @@ void BatchSolver<Space>::Save(Move& move) {
       theta[i] = inside[i] ? std::clamp((depth - move.s[i]) / move.eps[i], 0.0, 1.0) : 0.0;
       row.next_save += 1;
     }
-    if (Any(at_end)) Store(k, move.z_next, at_end);
+    if (Any(at_end)) Store(*space_, rows_, k, move.z_next, at_end);
     if (!Any(inside)) continue;
     if (slopes.empty()) {
       slopes = move.slopes;
@@ -354,15 +373,7 @@ void BatchSolver<Space>::Save(Move& move) {
       move.accepted[i] = inside[i] = false;
       rows_.row[i].ended = RowStatus::kNonFinite;
     }
-    Store(k, between, inside);
-  }
-}
-
-template <StateSpace Space>
-void BatchSolver<Space>::Store(size_t k, const State& source, const std::vector<bool>& mask) {
-  rows_.saved[k] = Choose(*space_, mask, source, rows_.saved[k]);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    if (mask[i]) rows_.row[i].reached[k] = true;
+    Store(*space_, rows_, k, between, inside);
   }
 }
 
@@ -378,23 +389,6 @@ void BatchSolver<Space>::Retire() {
   if (ended.size() == rows_.size()) return Report(std::exchange(rows_, {}));
   if (!ended.empty()) Report(Take(*space_, rows_, ended));
   rows_ = staying.empty() ? Rows<Space>() : Take(*space_, rows_, staying);
-}
-
-template <StateSpace Space>
-void BatchSolver<Space>::Report(Rows<Space> ended) {
-  SolveResult<State>& result = finished_.emplace_back();
-  for (const Row& row : ended.row) {
-    result.rows.push_back(row.number);
-    result.status.push_back(*row.ended);
-    result.depth.push_back(row.s);
-    result.counts.push_back(row.counts);
-  }
-  for (size_t k = 0; k < options_.save_at.size(); ++k) {
-    std::vector<bool>& reached = result.reached.emplace_back();
-    for (const Row& row : ended.row) reached.push_back(row.reached[k]);
-  }
-  result.state = *std::move(ended.z);
-  result.saved = std::move(ended.saved);
 }
 
 }  // namespace hyperserve

@@ -12,6 +12,7 @@
 // Wanner, "Solving Ordinary Differential Equations I", section II.1 (explicit Runge-Kutta methods).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -37,6 +38,10 @@ class Combination {
  public:
   using State = typename Space::State;
 
+  Combination() = default;
+  Combination(const Combination&) = delete;  // it may point to a state of its own
+  Combination& operator=(const Combination&) = delete;
+
   void Add(PerRow weights, const State& state) {
     weights_.push_back(std::move(weights));
     states_.push_back(&state);
@@ -47,6 +52,21 @@ class Combination {
     for (size_t j = 0; j < slopes.size(); ++j) {
       if (factors[j] != 0.0) Add(ScaledPower(eps, 1, factors[j]), slopes[j]);
     }
+  }
+
+  // Adds eps psi = eps sum_j b_j r_j. Where two weights cancel, as those of small alpha do, psi is
+  // r_1 + b_2 (r_2 - r_1): the slopes are close, so their difference has no rounding error.
+  void AddUpdate(const Space& space, const Tableau& tableau, const PerRow& eps,
+                 std::span<const State> slopes) {
+    if (tableau.solution_stages() != 2 || tableau.b[0] >= 0.0) {
+      AddSlopes(eps, tableau.b, slopes);
+      return;
+    }
+    const PerRow minus(eps.size(), -1.0);
+    const Term<State> first = {.weights = &minus, .slope = &slopes[0]};
+    difference_.emplace(space.Combine(slopes[1], std::vector<Term<State>>{first}));
+    Add(eps, slopes[0]);
+    Add(ScaledPower(eps, 1, tableau.b[1]), *difference_);
   }
 
   State Sum(const Space& space, const State& base) const {
@@ -60,6 +80,7 @@ class Combination {
  private:
   std::vector<PerRow> weights_;
   std::vector<const State*> states_;
+  std::optional<State> difference_;  // owned by AddUpdate; states_ points to it
 };
 
 // The next slope r_i, given the i - 1 slopes before it. One evaluation of f.
@@ -95,7 +116,7 @@ typename Space::State ClassicalUpdate(const Space& space, const Tableau& tableau
                                       const typename Space::State& z,
                                       std::span<const typename Space::State> slopes) {
   Combination<Space> increment;
-  increment.AddSlopes(eps, tableau.b, slopes);
+  increment.AddUpdate(space, tableau, eps, slopes);
   return increment.Sum(space, z);
 }
 
@@ -106,7 +127,7 @@ typename Space::State CorrectedUpdate(const Space& space, const Tableau& tableau
                                       std::span<const typename Space::State> slopes,
                                       const typename Space::State& g) {
   Combination<Space> increment;
-  increment.AddSlopes(eps, tableau.b, slopes);
+  increment.AddUpdate(space, tableau, eps, slopes);
   increment.Add(ScaledPower(eps, tableau.order + 1, 1.0), g);
   return increment.Sum(space, z);
 }

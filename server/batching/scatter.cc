@@ -20,6 +20,7 @@ BatchResult Concatenate(std::vector<BatchResult> parts) {
   for (size_t i = 1; i < parts.size(); ++i) {
     const BatchResult& part = parts[i];
     AppendList(part.status, whole.status);
+    AppendList(part.depth, whole.depth);
     AppendRows(part.state.view(), whole.state);
     AppendRows(part.saved.view(), whole.saved);
     AppendRows(part.outputs.view(), whole.outputs);

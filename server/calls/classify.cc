@@ -117,7 +117,8 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
           .task = {.span = model.spec().span,
                    .entry = Entry::kInput,
                    .want_state = ask.want.state,
-                   .want_outputs = true}};
+                   .want_outputs = true,
+                   .rows = RowsAsked(ask.inputs)}};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
   if (ask.want.top_k < 0 || ask.want.top_k > model.outputs()) {

@@ -45,7 +45,8 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
           .task = {.direction = Direction::kNoiseToData,
                    .span = model.spec().span,
                    .entry = Entry::kNoise,
-                   .log_density = ask.log_density},
+                   .log_density = ask.log_density,
+                   .rows = ask.rows},
           .rows = ask.rows,
           .seed = ask.seed,
           .first_row = ask.first_row};
@@ -124,7 +125,8 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .span = model.spec().span,
                    .entry = Entry::kState,
                    .log_density = true,
-                   .want_state = false},
+                   .want_state = false,
+                   .rows = RowsAsked(ask.inputs)},
           .row_bytes = kLogDensityBytes};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   HS_ASSIGN_OR_RETURN(job.data, TakeRows(ask.inputs, {.field = "inputs",

@@ -27,7 +27,9 @@ SolveInfo InfoOf(const Prepared& prepared, std::string request_id) {
           .plan = prepared.plan.text,
           .tier = plan.tier,
           .generation = prepared.plan.generation ? prepared.plan.generation->number : 0,
-          .base_digest = prepared.served->model->base_digest()};
+          .base_digest = prepared.served->model->base_digest(),
+          .calibrated_error = prepared.plan.error,
+          .plan_reason = prepared.plan.reason};
 }
 
 void SetTimes(const WorkTimes& times, SolveInfo& info) {

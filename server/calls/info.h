@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,14 @@ struct SolveInfo {
   std::vector<int32_t> correction_evaluations;  // evaluations of g
   std::vector<int64_t> macs;                    // multiply-accumulates of f, g, tangents and maps
   std::vector<RowStatus> row_status;
-  double queue_seconds = 0;   // from admission to the first run
-  double solve_seconds = 0;   // from then to the answer
-  std::string engine;         // "readable"
-  std::string engine_reason;  // why this engine was chosen, as a sentence
-  std::string device;         // "cpu", "cuda:0"
-  int64_t bucket = 0;         // rows of the batch, padding included
+  double queue_seconds = 0;                // from admission to the first run
+  double solve_seconds = 0;                // from then to the answer
+  std::string engine;                      // "readable"
+  std::string engine_reason;               // why this engine was chosen, as a sentence
+  std::string device;                      // "cpu", "cuda:0"
+  std::optional<double> calibrated_error;  // of the plan, the mean; nullopt: not measured
+  std::string plan_reason;                 // as ServedPlan's
+  int64_t bucket = 0;                      // rows of the batch, padding included
 };
 
 // The info before the solve: request, model, plan and generation are set.

@@ -28,13 +28,28 @@ double CalibratedNfe(const AdaptivePlan& plan, const Calibration& calibration) {
   return largest > 0 ? largest : kUnmeasuredNfe;
 }
 
+// Interpolation combines some eight states, and then the state is copied twice.
+constexpr double kSavedNumberMacs = 10;
+
 // Of an adaptive plan.
 double PredictEvaluations(const Job& job, int stages) {
   const std::array<double, 2>& own = job.served->model->spec().span;
   const std::array<double, 2>& span = job.task.span;
   const double nfe = CalibratedNfe(*job.plan.plan.adaptive(), job.served->calibration) *
                      (span[1] - span[0]) / (own[1] - own[0]);
-  return std::min(nfe, static_cast<double>(job.plan.max_steps) * stages);
+  return std::clamp(nfe, 1.0, static_cast<double>(job.plan.max_steps) * stages);
+}
+
+// The states of save_at: the slope at the end of each step that holds one, and the interpolation.
+struct SavedCost {
+  double slopes = 0;  // evaluations of f
+  double macs = 0;
+};
+SavedCost PredictSaved(const Job& job, double steps) {
+  const auto depths = static_cast<double>(job.task.save_at.size());
+  return {
+      .slopes = std::min(depths, steps),
+      .macs = depths * kSavedNumberMacs * static_cast<double>(job.served->model->state_elements())};
 }
 
 }  // namespace
@@ -56,11 +71,14 @@ RowCost PredictRow(const Job& job) {
     evaluations = PredictEvaluations(job, stages);
     evaluation_macs = static_cast<double>(model.field_macs());
   }
-  return {
-      .evaluations = evaluations,
-      .evaluation_macs = static_cast<double>(passes) * evaluation_macs,
-      .maps_macs = static_cast<double>((job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
-                                       (job.task.want_outputs ? model.head_macs() : 0))};
+  const int of_step = fixed != nullptr ? std::max(StepEvaluations(fixed->method), 1)
+                                       : StepEvaluations(job.plan.plan.adaptive()->method);
+  const SavedCost saved = PredictSaved(job, evaluations / of_step);
+  return {.evaluations = evaluations + saved.slopes,
+          .evaluation_macs = static_cast<double>(passes) * evaluation_macs,
+          .maps_macs = saved.macs + static_cast<double>(
+                                        (job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
+                                        (job.task.want_outputs ? model.head_macs() : 0))};
 }
 
 absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
@@ -83,8 +101,10 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
   // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
-  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();  // solved in double
-  if (job.plan.plan.tier == Tier::kDouble || step_map) size.row.evaluation_macs *= kDoubleSlowdown;
+  const Tier tier = job.plan.plan.tier;
+  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();
+  if (tier == Tier::kDouble || (step_map && tier == Tier::kExact))
+    size.row.evaluation_macs *= kDoubleSlowdown;
   const double batch_rows =
       std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));

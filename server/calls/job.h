@@ -9,6 +9,7 @@
 #include "core/io/tensor.h"
 #include "server/calls/limits.h"
 #include "server/calls/resolve.h"
+#include "server/calls/task.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -27,11 +28,12 @@ struct Job {
 // The predicted cost of one row, in multiply-accumulates (MACs). The evaluations of a fixed plan
 // follow from its method and K. Those of an adaptive plan are what the model's calibration measured
 // for it; else for the most costly adaptive plan that the calibration has; else 100. They grow with
-// the span and are bounded by max_steps. A wrong prediction costs time, never an answer.
+// the span and are bounded by max_steps. Each depth of save_at adds its interpolation, and each
+// step that holds one an evaluation. A wrong prediction costs time, never an answer.
 struct RowCost {
   double evaluations = 0;      // of f
   double evaluation_macs = 0;  // of one evaluation, with tangents and its share of the corrections
-  double maps_macs = 0;        // of the input map and the output map
+  double maps_macs = 0;        // of the input map, the output map and interpolations
   double macs() const { return maps_macs + evaluations * evaluation_macs; }
 };
 RowCost PredictRow(const Job& job);

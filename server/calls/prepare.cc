@@ -54,6 +54,7 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   if (job.task.span != model.spec().span) spec.span = job.task.span;
   spec.save_at = std::move(job.task.save_at);
   spec.want_state = job.task.want_state;
+  spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
   if (job.task.log_density) {
     spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;

@@ -1,6 +1,7 @@
 #include "server/calls/resolve.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
@@ -8,27 +9,12 @@
 #include "core/model/repository/calibration.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "server/calls/served_plan.h"
 
 namespace hyperserve {
 namespace {
 
-// The default plan in the tier that was asked for. A hypersolved default is replaced by the
-// fallback where a log-density is asked for: it runs in one direction only, and densities are asked
-// for in both. The reply says which plan ran.
-Plan FillInDefault(const Plan& asked, const ServedModel& model, const Task& task) {
-  if (!std::holds_alternative<DefaultPlan>(asked.choice)) return asked;
-  Plan plan = DefaultPlanOf(model.calibration);
-  if (task.log_density && plan.hypersolved()) plan = {.choice = kFallbackPlan};
-  if (asked.tier != Tier::kExact) plan.tier = asked.tier;
-  return plan;
-}
-
-absl::Status CheckImplemented(const Plan& plan, const Task& task) {
-  if (std::holds_alternative<AutoPlan>(plan.choice)) {
-    return absl::UnimplementedError(
-        "automatic plans are not built yet; name a plan, as in 'dopri5:1e-5' (GetModel lists what "
-        "was measured)");
-  }
+absl::Status CheckStatesOnTheWay(const Plan& plan, const Task& task) {
   if (!task.save_at.empty() && plan.fixed() != nullptr &&
       RunsFromTable(plan.fixed()->method.method)) {
     return absl::FailedPreconditionError(
@@ -111,18 +97,26 @@ absl::StatusOr<std::shared_ptr<const Generation>> PinGeneration(const MethodChoi
       state->previous ? absl::StrCat(", the previous one ", state->previous->number) : ""));
 }
 
+// What was measured of the plan; null: nothing.
+const PlanCalibration* MeasuredOf(const ResolvedPlan& resolved, const ServedModel& model) {
+  if (resolved.generation != nullptr) {
+    const PlanCalibration* own = resolved.generation->calibration.Find(resolved.plan);
+    if (own != nullptr) return own;
+  }
+  return model.calibration.Find(resolved.plan);
+}
+
 // Plans that are the default, calibrated or claimed have a label of their own; all others share
 // that of their method. So the set of labels is bounded.
 std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const Plan& plan = resolved.plan;
-  if (plan == DefaultPlanOf(model.calibration) || model.calibration.Find(plan) != nullptr) {
+  if (plan == DefaultPlanOf(model.calibration) || MeasuredOf(resolved, model) != nullptr) {
     return resolved.text;
   }
   const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
-    if (resolved.generation->calibration.Find(plan) != nullptr ||
-        (plan.tier == Tier::kExact &&
+    if ((plan.tier == Tier::kExact &&
          std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
       return resolved.text;
     }
@@ -138,8 +132,10 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
                                          const Task& task, const CallLimits& limits) {
   HS_RETURN_IF_ERROR(terms.plan.status());
   ResolvedPlan resolved;
-  resolved.plan = FillInDefault(*terms.plan, model, task);
-  HS_RETURN_IF_ERROR(CheckImplemented(resolved.plan, task));
+  HS_ASSIGN_OR_RETURN(ServedPlan served, PlanFor(*terms.plan, model, task));
+  resolved.plan = served.plan;
+  resolved.reason = std::move(served.reason);
+  HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
@@ -150,10 +146,14 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   if (resolved.plan.hypersolved()) {
     const FixedPlan& fixed = *resolved.plan.fixed();
     HS_ASSIGN_OR_RETURN(resolved.generation, PinGeneration(fixed.method, terms.generation, model));
-    HS_RETURN_IF_ERROR(
-        CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
+    // A step without length is outside no range; it changes nothing.
+    if (task.span[0] < task.span[1] || fixed.method.method == Method::kLearned)
+      HS_RETURN_IF_ERROR(
+          CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
   }
   resolved.label = PlanLabel(resolved, model);
+  const PlanCalibration* measured = MeasuredOf(resolved, model);
+  if (measured != nullptr) resolved.error = measured->error_mean;
   return resolved;
 }
 

@@ -94,6 +94,10 @@ absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule
   return rows;
 }
 
+int64_t RowsAsked(const AskedRows& asked) {
+  return asked.ok() && !asked->shape.empty() ? std::max<int64_t>(asked->shape[0], 1) : 1;
+}
+
 HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype dtype) {
   HostTensor tensor = HostTensor::Zeros(dtype, shape);
   if (dtype == Dtype::kF32) {

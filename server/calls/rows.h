@@ -1,6 +1,7 @@
 // Checks the rows of a request, once, and makes the rows of an answer. Pure; any thread may call.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -26,6 +27,9 @@ struct RowsRule {
 // dtype, the shape, the number of bytes or a number is wrong; it says what was found and what is
 // wanted, and in which row.
 absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule);
+
+// The number of rows that came, unchecked; 1 where it cannot be told.
+int64_t RowsAsked(const AskedRows& asked);
 
 // The numbers as a tensor of F32 or F64. Precondition: as many numbers as the shape says.
 HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype dtype);

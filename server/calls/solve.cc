@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
@@ -21,12 +23,12 @@ namespace hyperserve {
 namespace {
 
 absl::Status CheckSpan(const std::array<double, 2>& span) {
-  if (std::isfinite(span[0]) && std::isfinite(span[1]) && span[0] < span[1]) {
+  if (std::isfinite(span[0]) && std::isfinite(span[1]) && span[0] <= span[1]) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("span: [", ShortestText(span[0]), ", ",
                                                  ShortestText(span[1]),
-                                                 "]; finite numbers with begin < end wanted"));
+                                                 "]; finite numbers with begin <= end wanted"));
 }
 
 absl::Status CheckSaveAt(const std::vector<double>& depths, const std::array<double, 2>& span,
@@ -43,6 +45,23 @@ absl::Status CheckSaveAt(const std::vector<double>& depths, const std::array<dou
         ShortestText(span[0]), ", ", ShortestText(span[1]), "] wanted"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Direction> DirectionOf(const std::string& name, const ModelSpec& model) {
+  if (name.empty()) return model.direction;
+  const bool flow = model.kind == ModelKind::kFlow;
+  const std::vector<Direction> known =
+      flow ? std::vector<Direction>{Direction::kNoiseToData, Direction::kDataToNoise}
+           : std::vector<Direction>{Direction::kForward};
+  for (const Direction direction : known) {
+    if (name == DirectionName(direction)) return direction;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "direction: '", absl::CHexEscape(name.substr(0, 40)), "' is none of a ",
+      Absl(ModelKindName(model.kind)),
+      "; known: ", absl::StrJoin(known, ", ", [](std::string* out, Direction direction) {
+        absl::StrAppend(out, Absl(DirectionName(direction)));
+      })));
 }
 
 absl::StatusOr<HostTensor> TakeStart(const SolveAsk& ask, const Model& model, Tier tier,
@@ -68,18 +87,23 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                  const CallLimits& limits) {
   const Model& model = *served->model;
   if (ask.span) HS_RETURN_IF_ERROR(CheckSpan(*ask.span));
+  const std::optional<AskedRows>& start = ask.state ? ask.state : ask.inputs;
+  HS_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(ask.direction, model.spec()));
   Job job{.served = std::move(served),
-          .task = {.direction = model.spec().direction,
+          .task = {.direction = direction,
                    .span = ask.span.value_or(model.spec().span),
                    .entry = ask.state ? Entry::kState : Entry::kInput,
-                   .save_at = ask.save_at}};
+                   .save_at = ask.save_at,
+                   .want_depth = ask.partial_states,
+                   .rows = start ? RowsAsked(*start) : 1}};
   HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
   HS_ASSIGN_OR_RETURN(job.data, TakeStart(ask, model, tier, limits));
   job.rows = job.data.shape[0];
   job.row_bytes =
-      model.state_elements() * NumberBytes(tier) * (1 + static_cast<int64_t>(ask.save_at.size()));
+      model.state_elements() * NumberBytes(tier) * (1 + static_cast<int64_t>(ask.save_at.size())) +
+      (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }
@@ -91,8 +115,10 @@ SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel&, SolveInfo info, 
     BlankFailedRows(solved.status, solved.state);
     BlankFailedRows(solved.status, solved.saved);
   }
-  return {
-      .info = std::move(info), .state = std::move(solved.state), .saved = std::move(solved.saved)};
+  return {.info = std::move(info),
+          .state = std::move(solved.state),
+          .saved = std::move(solved.saved),
+          .stopped_at = std::move(solved.depth)};
 }
 
 }  // namespace hyperserve

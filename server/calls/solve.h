@@ -1,10 +1,11 @@
-// Solve: the bare initial value problem of any model, in the direction of its field. Pure; any
+// Solve: the bare initial value problem of any model, in either direction of a flow. Pure; any
 // thread may call.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,13 +26,15 @@ struct SolveAsk {
   std::optional<AskedRows> state;             // z(s0) itself
   std::optional<std::array<double, 2>> span;  // absent: the model's
   std::vector<double> save_at;                // strictly increasing depths within the span
+  std::string direction;                      // of a flow, as DirectionName; empty: of its field
   bool partial_states = false;  // rows that failed keep their last state, instead of NaN
 };
 
 struct SolveAnswer {
   SolveInfo info;
-  HostTensor state;  // z(s1), [rows, state shape]
-  HostTensor saved;  // [rows, save_at, state shape]; empty: no save_at
+  HostTensor state;                // z(s1), [rows, state shape]
+  HostTensor saved;                // [rows, save_at, state shape]; empty: no save_at
+  std::vector<double> stopped_at;  // the depth of each row's state; empty: no partial_states
 };
 
 // Checks the ask and makes its work. kInvalidArgument: no start is set, the rows do not fit the

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,10 +41,13 @@ class Catalog {
   // On the registry's thread only. LoadAll is called once, first, and fails as Registry::Open does.
   // Publish and Rollback do and fail as those of Registry; they block until they are done.
   absl::Status LoadAll();
+  // Loads models that are new or changed and were not unloaded, follows other daemons, and tries
+  // new generations.
   void LookAtFolders();
-  absl::StatusOr<PublishOutcome> Publish(const std::string& model, const std::string& method,
-                                         const GenerationFiles& files,
-                                         std::optional<int64_t> parent_generation);
+  // As Registry::LoadModel and UnloadModel; they block until they are done.
+  absl::Status Load(const std::string& name);
+  absl::Status Unload(const std::string& name);
+  absl::StatusOr<PublishOutcome> Publish(const PublishAsk& ask);
   absl::StatusOr<PublishOutcome> Rollback(const std::string& model, const std::string& method,
                                           int64_t generation);
   // Destroys the models and corrections that were swapped out and are no longer pinned. True: some
@@ -76,11 +80,24 @@ class Catalog {
     std::string folder;
     std::shared_ptr<const Model> model;
     std::deque<Shelf> shelves;
+    std::string stamp;  // of the files that it was read from
   };
 
-  absl::Status LoadModel(const std::string& folder);
+  // Reads, checks and warms the model of the folder beside the one of this name, if there is one,
+  // and swaps. A failure changes nothing.
+  absl::Status LoadModel(const std::string& folder, const char* source);
+  // The same, and on failure an event and, where an older one is served, its problem.
+  absl::Status LoadOrReport(const std::string& folder, const char* source);
+  void LookAtModel(const std::string& folder);
+  void SetProblem(const std::string& name, std::string problem);
+  // Shows `now` in place of what was shown under its name, which is retired; null: nothing any
+  // more.
+  void Show(const std::string& name, std::shared_ptr<ServedModel> now);
   // Starts the shelves of new method folders and tries new generations.
   void LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source);
+  // Serves what another daemon on this folder has chosen meanwhile.
+  void FollowOthers(const std::string& name, LoadedModel& loaded, Shelf& shelf);
+  void ReportStart(const std::string& name, const CorrectionState& state, const char* source) const;
   absl::StatusOr<LoadedModel*> FindModel(const std::string& name);
   Shelf* FindShelf(LoadedModel& loaded, const MethodChoice& method);
   Shelf& AddShelf(LoadedModel& loaded, const MethodChoice& method);
@@ -103,6 +120,8 @@ class Catalog {
 
   // Touched by the registry's thread only.
   std::map<std::string, LoadedModel> loaded_;
+  std::map<std::string, std::string> refused_;  // stamps of folders that could not be loaded
+  std::set<std::string> unloaded_;              // by a call: the poll leaves them out
   Retired retired_;
 };
 

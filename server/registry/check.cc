@@ -86,6 +86,15 @@ ExpectedShapes ExpectedOf(const ModelSpec& spec) {
   return expected;
 }
 
+ExpectedShapes ExpectedOf(const HypersolverSpec& spec, const Shape& state_shape) {
+  ExpectedShapes expected = ExpectedTensors(spec.net, "net");
+  for (const TableSpec& table : spec.tables) {
+    expected.merge(ExpectedCoefficients(table, state_shape));
+    expected.merge(ExpectedTensors(table.net, TablePrefix(table.evaluations) + ".net"));
+  }
+  return expected;
+}
+
 // The model if it fits; null if something was found.
 std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& findings) {
   const size_t before = findings.size();
@@ -113,7 +122,7 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
       ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
   if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
   CheckTensors(folder + "/weights.safetensors", files->at("weights.safetensors"),
-               ExpectedTensors(spec->net, "net"), findings);
+               ExpectedOf(*spec, model.state_shape()), findings);
   if (findings.size() != before) return;
   findings.Check(folder, LoadCandidate(folder, number, method, model).status());
 }
@@ -168,6 +177,34 @@ void CheckHypersolver(const std::string& folder, const MethodChoice& method, con
   }
 }
 
+// Whoever names no plan gets the default one, so somebody must be able to run it.
+void CheckDefaultPlan(const std::string& folder, const Calibration& calibration, const Model& model,
+                      Findings& findings) {
+  const Plan plan = DefaultPlanOf(calibration);
+  if (!plan.hypersolved()) return;
+  const FixedPlan& fixed = *plan.fixed();
+  const std::string methods = HypersolverFolder(folder, fixed.method);
+  std::string why = "there is no generation of this correction";
+  for (const int64_t number : ListGenerations(methods)) {
+    const auto candidate =
+        LoadCandidate(absl::StrCat(methods, "/", number), number, fixed.method, model);
+    absl::Status usable = candidate.status();
+    if (usable.ok()) {
+      const Hypersolver& correction = *candidate->generation->correction;
+      usable = CheckApplies(correction, fixed, correction.spec().direction, model.spec().span);
+    }
+    const auto verdicts = ReadVerdicts(methods);
+    if (usable.ok() && verdicts.ok() && verdicts->contains(number) &&
+        !verdicts->at(number).passed) {
+      usable = absl::FailedPreconditionError("it was refused");
+    }
+    if (usable.ok()) return;
+    why = absl::StrCat("generation ", number, ": ", usable.message());
+  }
+  findings.Add(folder + "/calibration.json",
+               absl::StrCat("nobody could run the default plan ", PrintPlan(plan), ": ", why));
+}
+
 void CheckMethodNames(const std::string& model_folder, Findings& findings) {
   std::error_code error;
   for (fs::directory_iterator it(model_folder + "/hypersolvers", error), end; !error && it != end;
@@ -187,8 +224,12 @@ void CheckModel(const std::string& folder, Findings& findings) {
   const std::shared_ptr<const Model> model = CheckBase(folder, findings);
   if (model == nullptr) return;
   const std::string calibration_path = folder + "/calibration.json";
-  const absl::Status calibration = LoadCalibration(calibration_path, *model).status();
-  if (!absl::IsNotFound(calibration)) findings.Check(calibration_path, calibration);
+  const absl::StatusOr<Calibration> calibration = LoadCalibration(calibration_path, *model);
+  if (calibration.ok()) {
+    CheckDefaultPlan(folder, *calibration, *model, findings);
+  } else if (!absl::IsNotFound(calibration.status())) {
+    findings.Check(calibration_path, calibration.status());
+  }
   for (const MethodChoice& method : ListHypersolverMethods(folder)) {
     CheckHypersolver(HypersolverFolder(folder, method), method, *model, findings);
   }

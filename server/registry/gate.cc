@@ -17,6 +17,8 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
+#include "server/registry/gate_decision.h"
+#include "server/registry/gate_steps.h"
 
 namespace hyperserve {
 namespace {
@@ -37,23 +39,6 @@ BatchSpec SpecOf(const GateInput& input) {
   return {.model = input.model,
           .entry = flow ? Entry::kState : Entry::kInput,
           .direction = input.candidate->spec().direction};
-}
-
-// A refresh must keep what is served: clients ask for learned:n by name.
-absl::Status CheckKeepsTables(const GateInput& input) {
-  if (!input.candidate->spec().learned() || input.active == nullptr) return absl::OkStatus();
-  const HypersolverSpec& active = input.active->spec();
-  for (const int evaluations : active.steps) {
-    const FixedPlan plan = {.method = active.method, .steps = evaluations, .hypersolved = true};
-    const absl::Status applies =
-        CheckApplies(*input.candidate, plan, active.direction, input.model->spec().span);
-    if (!applies.ok()) {
-      return Annotate(applies,
-                      absl::StrCat("learned:", evaluations,
-                                   " is served by the active generation, not by this one"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -77,7 +62,7 @@ double ExaminationMacs(const GateInput& input) {
     }
     return rows * macs;
   }
-  for (const int claimed : spec.steps) steps += claimed;
+  for (const int measured : GateSteps(input)) steps += measured;
   double step = 0;
   for (const Hypersolver* const rival :
        {static_cast<const Hypersolver*>(nullptr), input.candidate.get(), input.active.get()}) {
@@ -152,14 +137,14 @@ absl::Status EngineGate::MeasureRivals(const GateInput& input, Errors& known,
 }
 
 absl::StatusOr<std::vector<GateMeasurement>> EngineGate::Measure(const GateInput& input) {
-  HS_RETURN_IF_ERROR(CheckKeepsTables(input));
+  HS_RETURN_IF_ERROR(CheckKeeps(input));
   const HypersolverSpec& spec = input.candidate->spec();
   const std::array<double, 2>& span = input.model->spec().span;
   std::vector<GateMeasurement> measurements;
   Errors known;
-  for (const int steps : spec.steps) {
+  for (const int steps : GateSteps(input)) {
     FixedPlan plan = {.method = spec.method, .steps = steps};
-    GateMeasurement measurement = {.steps = steps};
+    GateMeasurement measurement = {.steps = steps, .claimed = Claims(spec, steps)};
     if (spec.learned()) {
       HS_RETURN_IF_ERROR(MeasureRivals(input, known, measurement));
     } else {

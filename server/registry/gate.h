@@ -19,8 +19,7 @@
 
 namespace hyperserve {
 
-// The predicted MACs of the measurement of a candidate at the K that it claims, without the
-// reference. Pure.
+// The predicted MACs of the measurement of a candidate at GateSteps, without the reference. Pure.
 double ExaminationMacs(const GateInput& input);
 
 // Belongs to one thread: the registry's. It solves on that thread and uses no solver of the
@@ -30,10 +29,9 @@ class EngineGate {
   // `runtime` must outlive the gate. `cancelled` is asked before each evaluation of f.
   EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled);
 
-  // One measurement for each K that the candidate claims; of a learned solver, for each n that it
-  // has a table for, against the best classical plan of no greater MACs. kFailedPrecondition: the
-  // reference does not converge on a row of a probe, or the active learned solver serves an n that
-  // the candidate has no table for. kCancelled: `cancelled` said yes.
+  // One measurement for each K of GateSteps; of a learned solver, for each n that it has a table
+  // for, against the best classical plan of no greater MACs. kFailedPrecondition: the reference
+  // does not converge on a row of a probe, or CheckKeeps. kCancelled: `cancelled` said yes.
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
 
  private:

@@ -21,15 +21,24 @@ Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double marg
                                        learned ? at.base_plan : "classical method", at.base_error);
     if (at.active_error.has_value())
       absl::StrAppendFormat(&line, ", active %.3g", *at.active_error);
+    const auto worse_than = [&](double error) {
+      return at.candidate_error > error * (1.0 + margin) + kGateReferenceTolerance;
+    };
     std::string fault;
     if (!std::isfinite(at.candidate_error)) {
       fault = "not finite";
+    } else if (!at.claimed && !at.active_error.has_value()) {
+      if (worse_than(at.base_error)) {
+        fault = absl::StrFormat(
+            "served without a claim, and more than %.3g %% worse than the classical method: narrow "
+            "the range of eps",
+            100 * margin);
+      }
     } else if (learned && at.candidate_error > at.base_error + kGateReferenceTolerance) {
       fault = absl::StrCat("more than ", at.base_plan, ", which costs no more");
-    } else if (!learned && at.candidate_error >= at.base_error) {
+    } else if (at.claimed && !learned && at.candidate_error >= at.base_error) {
       fault = "does not beat the classical method";
-    } else if (at.active_error.has_value() &&
-               at.candidate_error > *at.active_error * (1.0 + margin) + kGateReferenceTolerance) {
+    } else if (at.active_error.has_value() && worse_than(*at.active_error)) {
       fault = absl::StrFormat("more than %.3g %% worse than the active generation", 100 * margin);
     }
     if (!fault.empty()) absl::StrAppend(&line, " (", fault, ")");

@@ -28,12 +28,15 @@ struct GateInput {
   std::shared_ptr<const Hypersolver> candidate;
   std::shared_ptr<const Hypersolver> active;  // null: none is served
   std::vector<HostTensor> probes;             // at least one
+  // The publisher says that the candidate may serve less than the active generation (CheckKeeps).
+  bool may_narrow = false;
 };
 
 // Mean relative errors of z(s1) at one K, over the rows of all probes. An error is infinite where a
 // row did not converge.
 struct GateMeasurement {
-  int steps = 0;  // K; of a learned solver n
+  int steps = 0;        // K; of a learned solver n
+  bool claimed = true;  // false: the candidate serves this K, but does not claim to win at it
   double candidate_error = 0;
   std::optional<double> active_error;  // nullopt: no active generation serves this K
   double base_error = 0;               // of the classical method
@@ -41,15 +44,16 @@ struct GateMeasurement {
   std::string base_plan = {};
 };
 
-// Measures each K that the candidate claims. Called on the registry's thread.
+// Measures each K of GateSteps. Called on the registry's thread.
 using GateMeasure =
     std::function<absl::StatusOr<std::vector<GateMeasurement>>(const GateInput& input)>;
 
 // The candidate passes if at every K its error is finite, below that of the classical method, and
-// at most (1 + margin) times that of the active generation plus kGateReferenceTolerance. No
-// measurement at all is a refusal. A learned solver must only equal the classical plan,
-// but for kGateReferenceTolerance. The reason
-// holds the numbers of every K. `margin` is a share: 0.02 is 2 %.
+// at most (1 + margin) times that of the active generation plus kGateReferenceTolerance. At a K
+// that it serves without a claim it must be no worse than the active generation, or where that does
+// not serve the K, than the classical method, with the same margin. No measurement at all is a
+// refusal. A learned solver must only equal the classical plan, but for kGateReferenceTolerance.
+// The reason holds the numbers of every K. `margin` is a share: 0.02 is 2 %.
 Verdict DecideGate(const std::vector<GateMeasurement>& measurements, double margin);
 
 // The result of a publish or a rollback.

@@ -36,6 +36,10 @@ constexpr double kIdleSeconds = 3600;
 // The registry's thread gives way to the solvers: 10 of at most 19 on Linux.
 constexpr int kNiceness = 10;
 
+// While requests are served, an examination pauses this many times as long as it works.
+constexpr int kPausePerWork = 4;
+constexpr std::chrono::microseconds kBusyPoll(200);
+
 // The higher goes first.
 enum class Urgency { kFolder, kPublish, kRollback };
 
@@ -61,6 +65,7 @@ class Registry::Impl {
   void Run(std::promise<absl::Status> opened);
   void RunJob(Job job);
   absl::Status GoOn();
+  void GiveWayToServing();
   bool MoreUrgentWaits();
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
   std::optional<Job> NextJob(TimePoint wake);
@@ -78,6 +83,7 @@ class Registry::Impl {
   Patience patience_;  // of the caller of the job under way; endless where there is none
   Urgency urgency_ = Urgency::kFolder;        // of the work under way
   bool gave_way_ = false;                     // true: GoOn ended it for something more urgent
+  TimePoint resumed_;                         // since when it works without a pause
   TimePoint measured_by_ = TimePoint::max();  // when the measurement under way must have ended
   std::unique_ptr<EngineGate> gate_;
   Shelf::Services services_;
@@ -167,6 +173,19 @@ absl::Status Registry::Impl::GoOn() {
   return {why.code(), absl::StrCat(why.message(), "; nothing was changed")};
 }
 
+// Between two evaluations of f: a pause while requests are served, but not without end, since under
+// steady load an examination must end too.
+void Registry::Impl::GiveWayToServing() {
+  const TimePoint now = Clock::Real().Now();
+  const TimePoint until = now + kPausePerWork * (now - resumed_);
+  while (options_.busy && options_.busy() && Clock::Real().Now() < until && GoOn().ok()) {
+    std::this_thread::sleep_for(kBusyPoll);
+  }
+  resumed_ = Clock::Real().Now();
+  // The pause is no fault of the candidate.
+  if (measured_by_ != TimePoint::max()) measured_by_ += resumed_ - now;
+}
+
 // The next job; nullopt: none came before `wake`, or the registry ends.
 std::optional<Registry::Impl::Job> Registry::Impl::NextJob(TimePoint wake) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -208,12 +227,18 @@ absl::Status Registry::Impl::SetUpGate() {
                .read_only = options_.read_only};
   if (options_.warm) {
     services_.warm = [this](const WarmUpSubject& subject) {
-      return options_.warm(subject, [this] { return !GoOn().ok(); });
+      resumed_ = Clock::Real().Now();
+      return options_.warm(subject, [this] {
+        GiveWayToServing();
+        return !GoOn().ok();
+      });
     };
   }
   if (services_.measure) return absl::OkStatus();
-  gate_ = std::make_unique<EngineGate>(
-      options_.runtime, [this] { return !GoOn().ok() || Clock::Real().Now() >= measured_by_; });
+  gate_ = std::make_unique<EngineGate>(options_.runtime, [this] {
+    GiveWayToServing();
+    return !GoOn().ok() || Clock::Real().Now() >= measured_by_;
+  });
   services_.measure = [this](const GateInput& input) { return Measure(input); };
   return absl::OkStatus();
 }
@@ -226,8 +251,8 @@ absl::StatusOr<std::vector<GateMeasurement>> Registry::Impl::Measure(const GateI
         "smaller steps, or send a smaller probe",
         macs, options_.examination_macs_max));
   }
-  measured_by_ =
-      Clock::Real().Now() + std::chrono::duration_cast<TimePoint::duration>(
+  resumed_ = Clock::Real().Now();
+  measured_by_ = resumed_ + std::chrono::duration_cast<TimePoint::duration>(
                                 std::chrono::duration<double>(options_.examination_seconds_max));
   absl::StatusOr<std::vector<GateMeasurement>> measured = gate_->Measure(input);
   const bool late = Clock::Real().Now() >= std::exchange(measured_by_, TimePoint::max());
@@ -256,16 +281,12 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Registry::Pin(std::string_vie
   return impl_->catalog().Pin(model);
 }
 
-void Registry::Publish(std::string model, std::string method, GenerationFiles files,
-                       std::optional<int64_t> parent_generation, Patience patience, Done done) {
-  impl_->Enqueue({.urgency = Urgency::kPublish,
-                  .run =
-                      [catalog = &impl_->catalog(), model = std::move(model),
-                       method = std::move(method), files = std::move(files), parent_generation] {
-                        return catalog->Publish(model, method, files, parent_generation);
-                      },
-                  .patience = std::move(patience),
-                  .done = std::move(done)});
+void Registry::Publish(PublishAsk ask, Patience patience, Done done) {
+  impl_->Enqueue(
+      {.urgency = Urgency::kPublish,
+       .run = [catalog = &impl_->catalog(), ask = std::move(ask)] { return catalog->Publish(ask); },
+       .patience = std::move(patience),
+       .done = std::move(done)});
 }
 
 void Registry::Rollback(std::string model, std::string method, int64_t generation,
@@ -276,6 +297,32 @@ void Registry::Rollback(std::string model, std::string method, int64_t generatio
                generation] { return catalog->Rollback(model, method, generation); },
        .patience = std::move(patience),
        .done = std::move(done)});
+}
+
+void Registry::LoadModel(std::string model, Patience patience,
+                         std::function<void(absl::Status)> done) {
+  impl_->Enqueue({.urgency = Urgency::kPublish,
+                  .run = [catalog = &impl_->catalog(),
+                          model = std::move(model)]() -> absl::StatusOr<PublishOutcome> {
+                    HS_RETURN_IF_ERROR(catalog->Load(model));
+                    return PublishOutcome();
+                  },
+                  .patience = std::move(patience),
+                  .done = [done = std::move(done)](
+                              const absl::StatusOr<PublishOutcome>& end) { done(end.status()); }});
+}
+
+void Registry::UnloadModel(std::string model, Patience patience,
+                           std::function<void(absl::Status)> done) {
+  impl_->Enqueue({.urgency = Urgency::kRollback,
+                  .run = [catalog = &impl_->catalog(),
+                          model = std::move(model)]() -> absl::StatusOr<PublishOutcome> {
+                    HS_RETURN_IF_ERROR(catalog->Unload(model));
+                    return PublishOutcome();
+                  },
+                  .patience = std::move(patience),
+                  .done = [done = std::move(done)](
+                              const absl::StatusOr<PublishOutcome>& end) { done(end.status()); }});
 }
 
 }  // namespace hyperserve

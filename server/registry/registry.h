@@ -41,7 +41,8 @@ class Registry {
   // such model; the message names those that are loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(std::string_view model) const;
 
-  // What waits is done in this order: rollbacks, candidates of Publish, candidates in the folders.
+  // What waits is done in this order: rollbacks and models that are unloaded; candidates of Publish
+  // and models that are loaded; what is found in the folders.
   // An examination gives way at its next evaluation of f to what goes before it, and begins anew
   // afterwards; the generation of a Publish gets another number then.
   //
@@ -50,14 +51,12 @@ class Registry {
   // or before Publish returns where the queue is full (kResourceExhausted).
   //
   // kFailedPrecondition: the candidate is refused, for the reason given, or the repository is
-  // read-only. kAborted: parent_generation is not the active one (0: none is active; nullopt: do
-  // not compare). kNotFound: no such model. kInvalidArgument: the method, a file's name or a size
-  // is wrong. kDeadlineExceeded, kCancelled: the patience of the caller ended. kUnavailable: the
-  // daemon ends. After the last three nothing is changed, now or later. The registry checks them
-  // when it takes the candidate, between the steps of the examination, and last right before the
-  // swap.
-  void Publish(std::string model, std::string method, GenerationFiles files,
-               std::optional<int64_t> parent_generation, Patience patience,
+  // read-only. kAborted: parent_generation is not the active one. kNotFound: no such model.
+  // kInvalidArgument: the method, a file's name or a size is wrong. kDeadlineExceeded, kCancelled:
+  // the patience of the caller ended. kUnavailable: the daemon ends. After the last three nothing
+  // is changed, now or later. The registry checks them when it takes the candidate, between the
+  // steps of the examination, and last right before the swap.
+  void Publish(PublishAsk ask, Patience patience,
                std::function<void(absl::StatusOr<PublishOutcome>)> done);
   // Serves an earlier generation again. Generation 0 means the one that the last swap replaced;
   // after a restart, the highest below the active one that passed. kFailedPrecondition: there is
@@ -65,6 +64,16 @@ class Registry {
   // `done` and the other codes are as in Publish.
   void Rollback(std::string model, std::string method, int64_t generation, Patience patience,
                 std::function<void(absl::StatusOr<PublishOutcome>)> done);
+
+  // Loads the model in the folder of this name: a new one, or a changed one beside the old, which
+  // it replaces in one exchange once it is warm; corrections that were made for the old base are
+  // set aside. kNotFound: no such folder. kAlreadyExists: it is loaded and unchanged. Else it fails
+  // as the reading of the folder does, and changes nothing. `patience` and `done` are as in
+  // Publish.
+  void LoadModel(std::string model, Patience patience, std::function<void(absl::Status)> done);
+  // Takes the model out. Requests that hold it end as usual. It stays out until LoadModel or a
+  // restart, whatever the poll of the folder sees. kNotFound: it is not loaded.
+  void UnloadModel(std::string model, Patience patience, std::function<void(absl::Status)> done);
 
  private:
   class Impl;

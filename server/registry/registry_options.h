@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "server/registry/gate_decision.h"
 
 namespace hyperserve {
@@ -19,14 +21,26 @@ namespace hyperserve {
 struct WarmUpSubject {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: the model's classical plans
-  const Calibration* calibration = nullptr;       // of the model, or of the correction's generation
+  // Of the model, or of the correction's generation. Its times are those of the file until the call
+  // that warms replaces them by those of its device.
+  Calibration* calibration = nullptr;
+};
+
+// A candidate by call.
+struct PublishAsk {
+  std::string model;
+  std::string method;  // as in plans
+  GenerationFiles files;
+  // The generation that it was made to follow; 0: none; nullopt: not compared.
+  std::optional<int64_t> parent_generation = {};
+  bool may_narrow = false;  // as in GateInput
 };
 
 struct RegistryOptions {
   std::string repository;              // the folder
   bool read_only = false;              // refuses Publish and Rollback, and writes no file
   double gate_margin = 0;              // the margin of DecideGate
-  double poll_seconds = 0;             // between two looks at the folder for generations; 0: never
+  double poll_seconds = 0;             // between two looks at the folder; 0: never
   DeviceRuntime* runtime = nullptr;    // the gate measures on it; must outlive the registry
   int64_t publish_queue_limit = 0;     // waiting candidates; as many rollbacks
   double examination_macs_max = 0;     // ExaminationMacs of one candidate; more is refused
@@ -36,6 +50,9 @@ struct RegistryOptions {
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;
   // How the gate measures. Empty: an EngineGate on `runtime`; tests set their own.
   GateMeasure measure;
+  // Are requests being served? Thread-safe. While they are, an examination pauses longer than it
+  // works. Empty: never.
+  std::function<bool()> busy;
   // Is the daemon to end? Thread-safe; once true, always true. Then loading and examining stop at
   // their next step with kUnavailable. Empty: never.
   std::function<bool()> ending;
@@ -43,7 +60,14 @@ struct RegistryOptions {
 
 // An event for logs and metrics. Reported on the registry's thread, with no lock held.
 struct RegistryEvent {
-  enum class Kind { kModelLoaded, kModelRefused, kPublished, kRefused, kRolledBack };
+  enum class Kind {
+    kModelLoaded,  // a new one, or a changed one in place of the old
+    kModelRefused,
+    kModelUnloaded,
+    kPublished,
+    kRefused,
+    kRolledBack
+  };
   Kind kind;
   std::string model;
   std::string method;  // empty for model events

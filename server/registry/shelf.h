@@ -24,24 +24,9 @@
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry_options.h"
 #include "server/registry/served_model.h"
+#include "server/registry/shelf_snapshot.h"
 
 namespace hyperserve {
-
-// A hypersolver folder at one moment. The three decisions below are pure functions of it.
-struct ShelfSnapshot {
-  std::vector<int64_t> generations;     // folders that are there, ascending
-  std::map<int64_t, Verdict> verdicts;  // by generation
-  std::optional<int64_t> active;        // the number in ACTIVE; nullopt: there is no such file
-};
-
-// The generations to try at start, in this order, until one is served. Where ACTIVE names one it is
-// the only one, so that a restart undoes no rollback. Else all that were not refused, the highest
-// first.
-std::vector<int64_t> StartOrder(const ShelfSnapshot& snapshot);
-// The lowest generation without a verdict; nullopt: all have one.
-std::optional<int64_t> NextUntried(const ShelfSnapshot& snapshot);
-// The candidates for rollback after a restart: those below ACTIVE that passed, the highest first.
-std::vector<int64_t> PreviousOrder(const ShelfSnapshot& snapshot);
 
 class Shelf {
  public:
@@ -62,21 +47,29 @@ class Shelf {
   Shelf(const Services* services, std::shared_ptr<const Model> model, std::string folder,
         MethodChoice method);
 
-  // Serves the first usable generation of StartOrder. If there is none, state().problem says why.
-  // Call it once, first.
+  // Serves the first usable generation of StartOrder. state().problem says what could not be used,
+  // and why. Call it once, first.
   void Start();
 
-  // The next generation in the folder that was not tried; nullopt: there is none.
+  // Reads ACTIVE and VERDICTS.json again where they changed, and serves what ACTIVE names if that
+  // is another generation than before: another daemon, or a person, chose it. nullopt: nothing was
+  // chosen. A failure leaves what is served; state().problem says why.
+  std::optional<absl::StatusOr<PublishOutcome>> Follow();
+
+  // The next generation in the folder that was not tried; nullopt: there is none. Leaves out what
+  // somebody may still be writing.
   std::optional<int64_t> NextToTry() const;
   // Runs the gate and swaps if the generation passes. kFailedPrecondition: it is refused; its
   // verdict is written. Where go_on ends it, it fails as go_on says and the generation stays
-  // untried.
+  // untried. Where the disk fails, nothing is served and it is set aside until a restart.
   absl::StatusOr<PublishOutcome> Try(int64_t number);
   // Writes the files as a new generation and tries it. Fails as Registry::Publish does. Sets
-  // *number once the generation has one. If it is refused or given up, its folder is removed and
-  // its verdict stays, so that the number is not used again.
-  absl::StatusOr<PublishOutcome> Publish(const GenerationFiles& files,
-                                         std::optional<int64_t> parent_generation, int64_t* number);
+  // *number once the generation has one. Before it stands in the folder, VERDICTS.json says that it
+  // is not to be served; so neither another daemon nor a restart takes it for a candidate. Whatever
+  // the failure, its folder is removed; its verdict stays, so that the number is not used again.
+  absl::StatusOr<PublishOutcome> Publish(const PublishAsk& ask, int64_t* number);
+  // Removes a folder that holds no generation, with its verdicts.
+  void RemoveIfEmpty() const;
   // Serves generation `number` again; 0: the previous one. Fails as Registry::Rollback does.
   absl::StatusOr<PublishOutcome> Rollback(int64_t number);
 
@@ -86,20 +79,28 @@ class Shelf {
   int64_t ActiveNumber() const;
   // The highest number that this shelf saw, even if the folder was removed since.
   int64_t HighestKnown() const;
-  void RemoveIfRefused(int64_t number) const;
-  // Removes a generation whose caller gave up, so that it is not found and served later.
+  // Removes a generation that was not published, so that it is not found and served later.
   void Withdraw(int64_t number, const absl::Status& why);
   std::string GenerationFolder(int64_t number) const;
   ShelfSnapshot Snapshot() const;
-  absl::Status ReadState();
+  // Reads both files if one of them changed since the last time. True: they were read.
+  absl::StatusOr<bool> ReadState();
+  // `generation` as it passed; fails where it did not, or cannot be loaded.
+  absl::StatusOr<Candidate> LoadPassed(int64_t number) const;
   absl::Status ServeFromStart(int64_t number);
-  absl::Status Warm(const Generation& generation) const;
+  std::string TooFarAbove() const;
+  absl::Status Warm(Candidate& candidate) const;
   // All checks of a candidate, the gate included; fills outcome->gate.
   absl::StatusOr<Candidate> Examine(int64_t number, PublishOutcome* outcome);
   absl::Status Remember(int64_t number, const absl::Status& examined,
                         const std::vector<GateMeasurement>& gate);
-  // Writes ACTIVE, then swaps.
+  // Adds a verdict to those in the file, which other daemons write too. The second: the folder is
+  // locked already.
+  absl::Status NoteVerdict(int64_t number, Verdict verdict);
+  absl::Status NoteVerdictLocked(int64_t number, Verdict verdict);
+  // Writes ACTIVE, then swaps. Swap: without the file.
   absl::Status Serve(Candidate candidate);
+  void Swap(Candidate candidate);
 
   const Services* const services_;
   const std::shared_ptr<const Model> model_;
@@ -109,11 +110,15 @@ class Shelf {
   std::map<int64_t, Verdict>
       verdicts_;                 // as VERDICTS.json; ahead of it where it could not be written
   std::set<int64_t> set_aside_;  // failed by our own fault: tried again after a restart only
-  std::optional<int64_t> active_on_disk_;
+  std::optional<int64_t> active_on_disk_;  // as ACTIVE said last; served unless problem_
+  std::string state_read_;                 // which ACTIVE and VERDICTS.json were read last
   std::optional<Candidate> active_;
   std::optional<Candidate> previous_;
   std::string problem_;
   bool unreadable_ = false;  // true: ACTIVE or VERDICTS.json cannot be read, so nothing is tried
+  // The generation that ACTIVE names and that cannot be served, once that was said.
+  std::optional<int64_t> not_served_;
+  bool may_narrow_ = false;  // of the candidate under examination
 };
 
 }  // namespace hyperserve

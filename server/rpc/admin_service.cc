@@ -9,10 +9,12 @@
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/registry.h"
+#include "server/registry/registry_options.h"
 #include "server/rpc/call.h"
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/unary_call.h"
+#include "server/rpc/watch_models.h"
 
 namespace hyperserve {
 namespace {
@@ -27,16 +29,13 @@ absl::StatusOr<GenerationFiles> FilesFromWire(const v1::PublishHypersolverReques
   return files;
 }
 
-absl::Status NotBuilt(std::string_view call, std::string_view way_out) {
-  return absl::UnimplementedError(absl::StrCat(Absl(call), " is not built yet; ", Absl(way_out)));
-}
-
 void FillGate(const GateMeasurement& measured, v1::GateResult* result) {
   result->set_steps(measured.steps);
   result->set_candidate_error(measured.candidate_error);
   result->set_active_error(
       measured.active_error.value_or(std::numeric_limits<double>::quiet_NaN()));
   result->set_base_error(measured.base_error);
+  result->set_claimed(measured.claimed);
 }
 
 void FillOutcome(const PublishOutcome& outcome, v1::PublishHypersolverReply* reply) {
@@ -51,10 +50,12 @@ absl::Status StartPublish(UnaryCall* unary, const v1::PublishHypersolverRequest&
   HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
   HS_RETURN_IF_ERROR(unary->call().Pin(request.model()).status());
   HS_ASSIGN_OR_RETURN(GenerationFiles files, FilesFromWire(request));
-  std::optional<int64_t> parent;
-  if (request.has_parent_generation()) parent = request.parent_generation();
-  registry->Publish(request.model(), request.method(), std::move(files), parent,
-                    unary->call().patience(),
+  PublishAsk ask = {.model = request.model(),
+                    .method = request.method(),
+                    .files = std::move(files),
+                    .may_narrow = request.allow_narrower()};
+  if (request.has_parent_generation()) ask.parent_generation = request.parent_generation();
+  registry->Publish(std::move(ask), unary->call().patience(),
                     [unary, reply](const absl::StatusOr<PublishOutcome>& outcome) {
                       if (outcome.ok()) FillOutcome(*outcome, reply);
                       unary->Answer(outcome.status());
@@ -88,12 +89,27 @@ CallStart Changes(Environment* environment, std::string_view name,
                                });
 }
 
-template <class Request, class Reply>
-CallStart Lacks(Environment* environment, std::string_view name, std::string_view way_out) {
-  return Unary<Request, Reply>(environment, name, CallKind::kUnary,
-                               [name, way_out](UnaryCall* unary, const Request&, Reply*) {
-                                 unary->Answer(NotBuilt(name, way_out));
-                               });
+absl::Status StartLoad(UnaryCall* unary, const v1::LoadModelRequest& request,
+                       v1::LoadModelReply* reply) {
+  HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
+  registry->LoadModel(request.model(), unary->call().patience(),
+                      [unary, reply, model = request.model()](const absl::Status& status) {
+                        const auto now = unary->call().environment().registry();
+                        if (status.ok() && now != nullptr) {
+                          const auto served = now->Pin(model);
+                          if (served.ok()) reply->set_base_digest((*served)->model->base_digest());
+                        }
+                        unary->Answer(status);
+                      });
+  return absl::OkStatus();
+}
+
+absl::Status StartUnload(UnaryCall* unary, const v1::UnloadModelRequest& request,
+                         v1::UnloadModelReply*) {
+  HS_ASSIGN_OR_RETURN(const auto registry, unary->call().Admit());
+  registry->UnloadModel(request.model(), unary->call().patience(),
+                        [unary](const absl::Status& status) { unary->Answer(status); });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -103,15 +119,11 @@ CallService MakeAdminService(Environment* environment) {
           .methods = {
               {"PublishHypersolver", Changes(environment, "PublishHypersolver", StartPublish)},
               {"RollbackHypersolver", Changes(environment, "RollbackHypersolver", StartRollback)},
-              {"LoadModel", Lacks<v1::LoadModelRequest, v1::LoadModelReply>(
-                                environment, "LoadModel",
-                                "put the folder into --models and start the daemon again")},
-              {"UnloadModel", Lacks<v1::UnloadModelRequest, v1::UnloadModelReply>(
-                                  environment, "UnloadModel",
-                                  "take the folder out of --models and start the daemon again")},
-              {"WatchModels",
-               Lacks<v1::WatchModelsRequest, v1::WatchModelsReply>(
-                   environment, "WatchModels", "watch health `model/<name>`, or poll GetModel")}}};
+              {"LoadModel", Changes(environment, "LoadModel", StartLoad)},
+              {"UnloadModel", Changes(environment, "UnloadModel", StartUnload)},
+              {"WatchModels", [environment](grpc::GenericCallbackServerContext* context) {
+                 return new WatchModels(environment, context);
+               }}}};
 }
 
 }  // namespace hyperserve

@@ -4,7 +4,9 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/plan/row_status.h"
 #include "server/batching/work.h"
 #include "server/calls/limits.h"
@@ -131,7 +133,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   auto code = static_cast<grpc::StatusCode>(status.raw_code());
   if (std::string_view(CodeName(code)) == "INTERNAL") code = grpc::INTERNAL;
-  return {code, std::string(status.message().substr(0, kMessageBytesMax))};
+  return {code, Utf8({status.message().data(), status.message().size()}, kMessageBytesMax)};
 }
 
 Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
@@ -208,9 +210,8 @@ void Call::Bind(Prepared& prepared) {
 void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times) {
   retry_after_ = times.retry_after;
   Metrics& metrics = *environment_->metrics;
-  const char* const code = CodeName(ToGrpc(result.status()).error_code());
   const auto observe = [&](Metric metric, const std::optional<double>& seconds) {
-    if (seconds) metrics.Observe(metric, {model_label_, name_, plan_label_, code}, *seconds);
+    if (seconds) metrics.Observe(metric, {model_label_}, *seconds);
   };
   observe(Metric::kQueueDuration, times.queue_seconds);
   observe(Metric::kSolveDuration, times.solve_seconds);
@@ -236,15 +237,21 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
 }
 
 grpc::Status Call::End(const absl::Status& status) {
-  grpc::Status wire = ToGrpc(status);
+  const std::string& folder = environment_->models_folder;
+  grpc::Status wire = ToGrpc(
+      folder.empty() ? status
+                     : absl::Status(status.code(),
+                                    absl::StrReplaceAll(status.message(), {{folder + "/", ""}})));
   const double seconds =
       std::chrono::duration<double>(environment_->clock->Now() - arrival_).count();
   const char* const code = CodeName(wire.error_code());
-  environment_->metrics->Observe(Metric::kRequestDuration, {model_label_, name_, plan_label_, code},
-                                 seconds);
+  Metrics& metrics = *environment_->metrics;
+  metrics.Increment(Metric::kRequests, {model_label_, name_, plan_label_, code});
+  if (status.ok()) {
+    metrics.Observe(Metric::kRequestDuration, {model_label_, name_, plan_label_}, seconds);
+  }
   if (rows_ > 0) {
-    environment_->metrics->Observe(Metric::kRequestRows, {model_label_, name_},
-                                   static_cast<double>(rows_));
+    metrics.Observe(Metric::kRequestRows, {model_label_}, static_cast<double>(rows_));
   }
   LogCall(*environment_,
           {.name = name_,

@@ -87,7 +87,8 @@ class Call {
 std::string PeerOf(const grpc::CallbackServerContext& context);
 
 // The status as gRPC sends it. A code outside the table of docs/ARCHITECTURE.md becomes INTERNAL. A
-// message of more than 2,048 bytes is cut, since it travels in a header. Pure.
+// message of more than 2,048 bytes is cut, since it travels in a header, and is made valid UTF-8.
+// Pure.
 grpc::Status ToGrpc(const absl::Status& status);
 
 // Who sends a call: the address in gRPC's spelling of a peer ("ipv4:10.0.0.1:4711"), without its

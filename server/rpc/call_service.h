@@ -21,8 +21,8 @@ struct CallService {
   std::map<std::string, CallStart> methods;  // by name: "Classify"
 };
 
-// Adds the services to a server that is being built. They must outlive the server, as must the
-// result. A call that none of them knows is answered UNIMPLEMENTED with words.
+// Adds the services to a server that is being built. The result must outlive the server. A call
+// that none of them knows is answered UNIMPLEMENTED with words.
 struct RegisteredCalls {
   std::unique_ptr<grpc::CallbackGenericService> generic;
   // gRPC lists a service in reflection only if it has a method that is not generic.

@@ -16,6 +16,7 @@
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
+#include "server/rpc/model_events.h"
 #include "server/rpc/reply_ledger.h"
 
 namespace hyperserve {
@@ -54,6 +55,9 @@ class Environment {
   // True: new calls are answered UNAVAILABLE. Never becomes false again.
   std::atomic<bool> draining{false};
   CrowdedEvents shed_calls;  // for the log
+  ModelEvents events;        // for WatchModels
+  // The repository. Clients need not know where it is: its path is taken out of messages.
+  std::string models_folder;
   // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
 

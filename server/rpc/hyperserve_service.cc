@@ -48,6 +48,7 @@ LogProbAsk FromWire(const v1::LogProbRequest& request) {
 SolveAsk FromWire(const v1::SolveRequest& request) {
   SolveAsk ask{.terms = TermsFromWire(request.options()),
                .save_at = {request.save_at().begin(), request.save_at().end()},
+               .direction = request.direction(),
                .partial_states = request.partial_states()};
   if (request.has_inputs()) ask.inputs = RowsFromWire(request.inputs());
   if (request.has_state()) ask.state = RowsFromWire(request.state());
@@ -87,6 +88,7 @@ void ToWire(const SolveAnswer& answer, v1::SolveReply* reply) {
   ToWire(answer.info, reply->mutable_info());
   ToWire(answer.state, reply->mutable_state());
   SetTensor(answer.saved, &v1::SolveReply::mutable_saved, reply);
+  reply->mutable_stopped_at()->Assign(answer.stopped_at.begin(), answer.stopped_at.end());
 }
 
 // The request and the reply live until the call is answered.

@@ -13,6 +13,7 @@
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "server/calls/resolve.h"
+#include "server/calls/served_plan.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -128,13 +129,21 @@ void AddPlans(const Calibration& calibration, v1::GetModelReply* reply) {
     v1::PlanInfo* info = reply->add_plans();
     info->set_plan(PrintPlan(plan.plan));
     info->set_error_mean(plan.error_mean);
+    info->set_error_p99(plan.error_p99);
     info->set_error_max(plan.error_max);
+    if (plan.log_density_error) info->set_log_density_error(*plan.log_density_error);
     info->set_agreement(plan.agreement);
     info->set_nfe(plan.nfe);
     info->set_correction_evaluations(plan.correction_evaluations);
     info->set_macs(plan.macs);
     info->set_seconds_per_row(plan.seconds_per_row);
     info->set_wins(plan.wins);
+    info->set_heavy_tail(plan.heavy_tail);
+    for (const BatchTime& time : plan.times) {
+      v1::PlanInfo::Time* one = info->add_times();
+      one->set_rows(time.rows);
+      one->set_seconds(time.seconds);
+    }
   }
 }
 
@@ -194,6 +203,8 @@ void ToWire(const SolveInfo& info, v1::SolveInfo* wire) {
   wire->set_solve_seconds(info.solve_seconds);
   wire->set_engine(info.engine);
   wire->set_engine_reason(info.engine_reason);
+  if (info.calibrated_error) wire->set_calibrated_error(*info.calibrated_error);
+  wire->set_plan_reason(info.plan_reason);
   wire->set_device(info.device);
   wire->set_bucket(info.bucket);
 }
@@ -216,6 +227,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->set_base_digest(served.model->base_digest());
   summary->mutable_input_shape()->Assign(spec.input.shape.begin(), spec.input.shape.end());
   summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
+  summary->set_default_plan_problem(DefaultOf(served).reason);
   summary->set_problem(served.problem);
   for (const CorrectionState& state : served.corrections) {
     ToWire(state, summary->add_corrections());

@@ -148,6 +148,22 @@ TEST_F(Calls, HypersolvedSampleUsesTheActiveGeneration) {
   EXPECT_GT(Distance(Numbers(classical->samples()), tiny::ExactSamples(20)), 1e-3);
 }
 
+TEST_F(Calls, AutomaticPlansNameWhatRan) {
+  const auto chosen = client().Sample(tiny::SampleRows(5, "auto:5e-2,10000ms"), Soon());
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->info().plan(), "ralston:3");
+  EXPECT_EQ(chosen->info().calibrated_error(), 0.02);
+  EXPECT_THAT(chosen->info().plan_reason(), testing::HasSubstr("auto:5e-2"));
+  EXPECT_THAT(chosen->info().nfe(), testing::ElementsAre(6));
+  const absl::Status refused = client().Sample(tiny::SampleRows(5, "auto:1e-3"), Soon()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("'ralston:3' (error 0.02"));
+  const auto model = client().GetModel(tiny::kFlow, Soon());
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->plans_size(), 1);
+  EXPECT_GT(model->plans(0).times_size(), 0) << "measured at warm-up";
+}
+
 TEST_F(Calls, SamplesDoNotDependOnHowTheyWereAskedFor) {
   for (const std::string plan : {"hyper_heun:2", "dopri5:1e-6"}) {
     const auto whole = client().Sample(tiny::SampleRows(100, plan), Soon());

@@ -59,13 +59,14 @@ TEST_F(Observe, HealthPerModel) {
 }
 
 // One message each way on the reflection stream, as bytes: its protocol is not among our protos.
-std::string Reflect(const Daemon& daemon, const std::string& request_bytes) {
+std::string Reflect(const Daemon& daemon, const std::string& version,
+                    const std::string& request_bytes) {
   grpc::GenericStub stub(grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(Soon().at);
   grpc::CompletionQueue queue;
   const auto call = stub.PrepareCall(
-      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+      &context, "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo", &queue);
   void* tag = nullptr;
   bool ok = false;
   call->StartCall(nullptr);
@@ -89,15 +90,24 @@ std::string Reflect(const Daemon& daemon, const std::string& request_bytes) {
   return bytes;
 }
 
-TEST_F(Observe, ReflectionListsTheServices) {
-  const std::string list_services = {0x3a, 0x00};  // field 7, an empty string
-  const std::string services = Reflect(*daemon_, list_services);
-  EXPECT_THAT(services, HasSubstr("hyperserve.v1.Hyperserve"));
-  EXPECT_THAT(services, HasSubstr("grpc.health.v1.Health"));
-  const std::string symbol = "hyperserve.v1.Hyperserve";
-  const std::string file =
-      Reflect(*daemon_, "\x22" + std::string(1, static_cast<char>(symbol.size())) + symbol);
-  EXPECT_THAT(file, HasSubstr("SampleStream")) << "field 4: the file that holds the symbol";
+TEST_F(Observe, ReflectionDescribesWhatItLists) {
+  for (const std::string version : {"v1alpha", "v1"}) {
+    SCOPED_TRACE(version);
+    const std::string list_services = {0x3a, 0x00};  // field 7, an empty string
+    const std::string services = Reflect(*daemon_, version, list_services);
+    const auto file_of = [&](const std::string& symbol) {  // field 4: the file that holds it
+      return Reflect(*daemon_, version,
+                     "\x22" + std::string(1, static_cast<char>(symbol.size())) + symbol);
+    };
+    EXPECT_THAT(file_of("hyperserve.v1.Hyperserve"), HasSubstr("SampleStream"));
+    EXPECT_THAT(file_of("grpc.health.v1.Health"), HasSubstr("HealthCheckRequest"));
+    EXPECT_THAT(file_of("grpc.reflection.v1.ServerReflection"), HasSubstr("list_services"));
+    for (const char* name : {"hyperserve.v1.Hyperserve", "grpc.health.v1.Health",
+                             "grpc.reflection.v1.ServerReflection"}) {
+      EXPECT_THAT(services, HasSubstr(name));
+    }
+    EXPECT_THAT(file_of("nobody.Knows"), testing::Not(HasSubstr("SampleStream")));
+  }
 }
 
 TEST_F(Observe, PagesAndMetrics) {
@@ -130,10 +140,10 @@ TEST_F(Observe, PagesAndMetrics) {
         "hyperserve_queue_duration_seconds_bucket", "hyperserve_solve_duration_seconds_bucket",
         "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2",
         "hyperserve_publish_results_total\\{[^\n]*method=\"alpha\"",
-        "hyperserve_solve_duration_seconds_count\\{[^\n]*DEADLINE_EXCEEDED"}) {
+        "hyperserve_requests_total\\{[^\n]*DEADLINE_EXCEEDED"}) {
     EXPECT_THAT(metrics.body, ContainsRegex(line));
   }
-  EXPECT_THAT(metrics.body, Not(HasSubstr("0.11"))) << "anybody may try any alpha";
+  EXPECT_THAT(metrics.body, Not(HasSubstr("alpha(0.11"))) << "anybody may try any alpha";
 }
 
 // Text from a user's files cannot forge lines, neither on the page nor in the log.

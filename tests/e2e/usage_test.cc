@@ -37,8 +37,15 @@ void ExpectUsageError(const std::vector<std::string>& words, const std::string& 
 TEST(Usage, HelpShowsOurOwnOptions) {
   ExpectOurHelp(HYPERSERVE_BINARY, {"hyperserve --check FOLDER", "--models=models", "--read_only"});
   ExpectOurHelp(HYPERSERVE_CLIENT_BINARY, {"classify  INPUT", "rollback", "Exit codes"});
-  ExpectOurHelp(HYPERSERVE_TRAIN_BINARY, {"hyperserve-train hypersolver --recipe=FILE", "--recipe ",
-                                          "--threads", "as the recipe says (default: 0)"});
+  ExpectOurHelp(HYPERSERVE_TRAIN_BINARY, {"hyperserve-train hypersolver", "COMMAND --help"});
+  const std::string help = RunToEnd({HYPERSERVE_TRAIN_BINARY, "hypersolver", "--help"}).out;
+  for (const char* part : {"hyperserve-train hypersolver --recipe=FILE", "--recipe ", "--threads",
+                           "as the recipe says (default: 0)"}) {
+    EXPECT_THAT(help, HasSubstr(part));
+  }
+  EXPECT_THAT(help, testing::Not(HasSubstr("--picture")));
+  ExpectUsageError({HYPERSERVE_TRAIN_BINARY, "model", "--recipe=a", "--models=b", "--picture=c"},
+                   "model takes no --picture");
 }
 
 TEST(Usage, VersionsAreOne) {

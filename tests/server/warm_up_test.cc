@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
@@ -13,7 +15,9 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "server/clock/clock.h"
 #include "server/registry/registry_options.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -38,12 +42,14 @@ class RecordingRuntime final : public DeviceRuntime {
   absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                       const std::function<bool()>& cancelled) override {
     asked.push_back({spec, control, rows});
+    clock.Advance(std::chrono::milliseconds(rows));
     return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
   }
 
   std::string name = "cpu";
   EngineKinds kinds;
   std::vector<Asked> asked;
+  FakeClock clock;  // a solve takes 1 ms a row
 };
 
 std::shared_ptr<const Model> Loaded(const fixture::LinearModel& files) {
@@ -62,8 +68,8 @@ Calibration Calibrated(const std::vector<const char*>& plans) {
 bool Never() { return false; }
 
 TEST(WarmUpSpecsTest, OneForEachMethodAndTier) {
-  const Calibration calibration = Calibrated({"euler:1", "euler:4", "rk4:2", "dopri5:1e-3",
-                                              "dopri5:1e-4", "rk4:2/double", "hyper_euler:1"});
+  Calibration calibration = Calibrated({"euler:1", "euler:4", "rk4:2", "dopri5:1e-3", "dopri5:1e-4",
+                                        "rk4:2/double", "hyper_euler:1"});
   const std::vector<BatchSpec> specs = WarmUpSpecs({.model = Loaded(fixture::TinyClassifier()),
                                                     .correction = nullptr,
                                                     .calibration = &calibration});
@@ -88,7 +94,7 @@ TEST(WarmUpSpecsTest, WhatACorrectionClaimsAndTheDefaultPlan) {
   const auto correction = Hypersolver::FromBytes(generation.at("hypersolver.json"),
                                                  generation.at("weights.safetensors"), *model)
                               .value();
-  const Calibration nothing;
+  Calibration nothing;
   const auto corrected =
       WarmUpSpecs({.model = model, .correction = correction, .calibration = &nothing});
   ASSERT_EQ(corrected.size(), 1u);
@@ -111,7 +117,7 @@ TEST(WarmUpRowsTest, EveryBucketOfAGpu) {
 TEST(WarmUpTest, AStepOfEverySpecAtEveryBucket) {
   RecordingRuntime runtime;
   runtime.name = "cuda:0";
-  const Calibration calibration = Calibrated({"rk4:7"});
+  Calibration calibration = Calibrated({"rk4:7"});
   const WarmUpSubject subject{
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
@@ -130,7 +136,7 @@ absl::Status FixedFastOnly(const BatchSpec& spec, int64_t) {
 TEST(WarmUpTest, TierFastWhereTheDeviceHasAnEngineForIt) {
   RecordingRuntime runtime;
   runtime.kinds = {{"fused", FixedFastOnly}};
-  const Calibration calibration = Calibrated({"rk4:7"});
+  Calibration calibration = Calibrated({"rk4:7"});
   const WarmUpSubject subject{
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
@@ -144,7 +150,7 @@ TEST(WarmUpTest, TierFastWhereTheDeviceHasAnEngineForIt) {
 TEST(WarmUpTest, PlansOfTierFastThatWereCalibratedElsewhereAreLeftOut) {
   RecordingRuntime runtime;
   runtime.kinds = {{"readable", ReadableSupports}};
-  const Calibration calibration = Calibrated({"rk4:7", "rk4:7/fast"});
+  Calibration calibration = Calibrated({"rk4:7", "rk4:7/fast"});
   const WarmUpSubject subject{
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
@@ -154,7 +160,7 @@ TEST(WarmUpTest, PlansOfTierFastThatWereCalibratedElsewhereAreLeftOut) {
 
 TEST(WarmUpTest, EndsWhenNobodyWaits) {
   RecordingRuntime runtime;
-  const Calibration nothing;
+  Calibration nothing;
   const WarmUpSubject subject{
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &nothing};
   const absl::Status status = WarmUp(
@@ -163,15 +169,42 @@ TEST(WarmUpTest, EndsWhenNobodyWaits) {
   EXPECT_EQ(runtime.asked.size(), 1u);
 }
 
+absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {
+  if (spec.tier != Tier::kFast) return absl::OkStatus();
+  return absl::UnimplementedError("no tier fast here");
+}
+
+TEST(TimePlansTest, TheMedianOfEachBatchInProportionToTheSteps) {
+  RecordingRuntime runtime;
+  runtime.kinds = {{"readable", NothingIsFast}};
+  Calibration calibration = Calibrated({"euler:4", "euler:32", "dopri5:1e-3", "euler:4/fast"});
+  calibration.plans[2].nfe = 32;
+  calibration.plans[3].times = {{.rows = 1, .seconds = 7}};  // of another device
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  ASSERT_TRUE(TimePlans(subject, 64, Never, runtime, runtime.clock).ok());
+  const auto& plans = calibration.plans;
+  EXPECT_THAT(plans[0].times, ElementsAre(BatchTime{1, 0.002}, BatchTime{64, 0.128}));
+  EXPECT_THAT(plans[1].times, ElementsAre(BatchTime{1, 0.016}, BatchTime{64, 1.024}));
+  EXPECT_THAT(plans[2].times, ElementsAre(BatchTime{1, 0.004}, BatchTime{64, 0.256}));
+  EXPECT_TRUE(plans[3].times.empty());
+  // Three runs of one row; of 64 rows one, since it takes long.
+  EXPECT_EQ(runtime.asked.size(), 3u * (3 + 1));
+  EXPECT_EQ(runtime.asked[4].control, StepControl(FixedSteps{2}));
+}
+
 // The readable engine itself makes the step.
 TEST(WarmUpTest, OnTheDevice) {
   const auto runtime = MakeDeviceRuntime("cpu").value();
   for (const fixture::LinearModel& files : {fixture::TinyFlow(), fixture::TinyClassifier()}) {
-    const Calibration calibration = Calibrated({"midpoint:3", "dopri5:1e-4"});
+    Calibration calibration = Calibrated({"midpoint:3", "dopri5:1e-4"});
     const WarmUpSubject subject{
         .model = Loaded(files), .correction = nullptr, .calibration = &calibration};
     const absl::Status status = WarmUp(subject, 256, Never, *runtime);
     EXPECT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(TimePlans(subject, 32, Never, *runtime, Clock::Real()).ok());
+    EXPECT_EQ(calibration.plans[0].times.size(), 2u);
+    EXPECT_GT(calibration.plans[1].times[0].seconds, 0);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 
@@ -45,6 +46,27 @@ inline HypersolverSpec FusedCorrectionSpec(int64_t dimensions = 2) {
   spec.inputs = {CorrectionInput::kStep,   CorrectionInput::kSlope2, CorrectionInput::kState0,
                  CorrectionInput::kSlope1, CorrectionInput::kState,  CorrectionInput::kDepth};
   spec.net = Mlp({4 * dimensions + 2, 30, dimensions}, {PreluLayer{.slopes = 30}});
+  return spec;
+}
+
+// A learned solver from noise to data of a flow in two dimensions: a readout alone, a table with
+// one that reads everything, and a table alone.
+inline HypersolverSpec FusedTablesSpec(const Model& model, Coefficients kind) {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kLearned};
+  spec.direction = Direction::kNoiseToData;
+  spec.base_digest = model.base_digest();
+  spec.span = model.spec().span;
+  spec.tables = {
+      {.evaluations = 0,
+       .coefficients = kind,
+       .inputs = {CorrectionInput::kState},
+       .net = Mlp({2, 7, 2}, {TanhLayer{}})},
+      {.evaluations = 2,
+       .coefficients = kind,
+       .inputs = {CorrectionInput::kState0, CorrectionInput::kState, CorrectionInput::kSlopes},
+       .net = Mlp({8, 20, 2}, {PreluLayer{.slopes = 20}})},
+      {.evaluations = 3, .coefficients = kind, .inputs = {}, .net = {}}};
   return spec;
 }
 

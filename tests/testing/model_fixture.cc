@@ -230,7 +230,13 @@ absl::Status WriteModel(const LinearModel& model, const std::string& repository)
                                    .default_plan = *ParsePlan("dopri5:1e-5"),
                                    .reference = "dopri5:1e-6",
                                    .device = "cpu",
-                                   .rows = 16};
+                                   .rows = 16,
+                                   .plans = {{.plan = *ParsePlan("ralston:3"),
+                                              .error_mean = 0.02,
+                                              .error_p99 = 0.03,
+                                              .error_max = 0.03,
+                                              .nfe = 6,
+                                              .macs = 100}}};
   HS_RETURN_IF_ERROR(WriteFileAtomically(folder + "/model.json", model.model_json));
   HS_RETURN_IF_ERROR(WriteFileAtomically(folder + "/weights.safetensors", model.weights));
   return WriteFileAtomically(folder + "/calibration.json", PrintCalibration(calibration));

@@ -4,6 +4,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/depth.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
@@ -62,7 +63,13 @@ class Drawing {
     const Layer activation = activations[static_cast<size_t>(Pick(std::ssize(activations)))];
     const LayerList inner = {{DepthCatLayer{.first = Pick(2) == 0}}, activation};
     Drawing within(OutputShape(inner, shape_).value(), seed_);
-    switch (Pick(8)) {
+    switch (Pick(10)) {
+      case 8:
+        return {{SkipLayer{.layers = {inner[0], activation, within.To(2)}}}};
+      case 9:
+        return {{FilmLayer{.gate = Pick(2) == 0 ? FilmGate::kSigmoid : FilmGate::kOnePlus,
+                           .layers = {{SinusoidalLayer{.features = 4}},
+                                      {LinearLayer{.in = 4, .out = 2 * channels}}}}}};
       case 0:
         return {{GroupNormLayer{.groups = channels, .channels = channels}}};
       case 1:
@@ -119,6 +126,27 @@ class Drawing {
   LayerList layers_;
 };
 
+std::vector<LayerExample> DepthExamples() {
+  const Shape features = {4}, images = {4, 6, 5};
+  return {{{FilmLayer{.layers = {{SinusoidalLayer{.features = 6, .max_period = 100, .scale = 3}},
+                                 {LinearLayer{.in = 6, .out = 8}}}}},
+           images},
+          {{FilmLayer{.gate = FilmGate::kSigmoid,
+                      .layers = {{FourierFeaturesLayer{.features = 4}},
+                                 {LinearLayer{.in = 4, .out = 8}}}}},
+           features},
+          {{SinusoidalLayer{.features = 6}}, {1}},
+          {{FourierFeaturesLayer{.features = 4}}, {1}},
+          {{GalerkinLinearLayer{.in = 4, .out = 3}}, features},
+          {{GalerkinLinearLayer{
+               .in = 4, .out = 3, .terms = 4, .basis = GalerkinBasis::kChebyshev, .bias = false}},
+           features},
+          {{GalerkinLinearLayer{
+               .in = 4, .out = 3, .terms = 5, .basis = GalerkinBasis::kFourier, .period = 2.5}},
+           features},
+          {{GalerkinLinearLayer{.in = 4, .out = 5, .terms = 4}}, features}};
+}
+
 }  // namespace
 
 std::vector<LayerExample> LayerExamples() {
@@ -150,7 +178,18 @@ std::vector<LayerExample> LayerExamples() {
       {{ResidualLayer{.layers = {{DepthCatLayer{.first = true}},
                                  {SeluLayer{}},
                                  {LinearLayer{.in = 5, .out = 4}}}}},
-       features}};
+       features},
+      {{SkipLayer{.layers = {{DepthCatLayer{}}, {TanhLayer{}}}}}, images},
+      {{ClampLayer{.low = -0.5, .high = 0.75}}, features},
+      {{AffineLayer{.channels = 4}}, images},
+      {{UpsampleLayer{.scale_factor = 3}}, images},
+      {{ConvTranspose2dLayer{.in = 4, .out = 3, .kernel = 4, .padding = 1, .stride = 2}}, images},
+      {{ConvTranspose2dLayer{
+           .in = 4, .out = 2, .kernel = 3, .stride = 3, .output_padding = 2, .bias = false}},
+       images},
+      {{AttentionLayer{.channels = 4, .heads = 2}}, images},
+      {{AttentionLayer{.channels = 4}}, images}};
+  for (const LayerExample& example : DepthExamples()) examples.push_back(example);
   for (const Layer& activation : Activations()) {
     examples.push_back({activation, features});
     examples.push_back({activation, images});

@@ -119,6 +119,7 @@ class JudgeTest(unittest.TestCase):
     def test_adaptive_plans_are_no_rivals(self):
         self.assertIn("no classical plan here is as good",
                       judge.verdict(plan("hyper_heun:9", 0.01, 1000), self.CLASSICAL))
+        self.assertTrue(judge.verdict(plan("learned:2", 0.1, 21), self.CLASSICAL).startswith("learned:2 wins"))
         self.assertEqual([judge.steps_of(p) for p in ("euler:4", "hyper_euler:2/fast", "dopri5:1e-6", "default")],
                          [4, 2, None, None])
 

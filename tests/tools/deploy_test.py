@@ -115,7 +115,7 @@ class DockerfileTest(unittest.TestCase):
                           ("hyperserve-train hypersolver", "hyperserve-client publish"))
         daemon = json.loads(lines["CMD"]) + compose()["services"]["daemon"]["command"]
         for command, words in {("hyperserve",): daemon, ("hyperserve-client", "health"): health,
-                               ("hyperserve-train",): train, ("hyperserve-client", "publish"): publish}.items():
+                               ("hyperserve-train", "hypersolver"): train, ("hyperserve-client", "publish"): publish}.items():
             used = set(FLAG.findall(" ".join(words)))
             self.assertTrue(used)
             self.assertLessEqual(used, flags_of(*command), command)
@@ -135,7 +135,7 @@ class PrometheusTest(unittest.TestCase):
             "tests": [{
                 "interval": "15s",
                 "input_series": [{
-                    "series": 'hyperserve_request_duration_seconds_count'
+                    "series": 'hyperserve_requests_total'
                               '{instance="a", call="Sample", model="m", plan="p", code="INTERNAL"}',
                     "values": "_x20 1x200"}],  # from 5 min on, and never again
                 "alert_rule_test": [

@@ -68,7 +68,7 @@ std::string PlanText(std::string cell) {
 }
 
 std::string Wins(const PlanCalibration& plan) {
-  if (plan.correction_evaluations == 0) return "";
+  if (!plan.plan.hypersolved()) return "";
   return plan.wins ? "yes" : "no";
 }
 

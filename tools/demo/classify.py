@@ -6,7 +6,7 @@ from demo.programs import Failure
 MODEL = "fashion"
 IMAGES = 1000
 REFERENCE = "dopri5:1e-6"
-PLANS = ("euler:1", "hyper_euler:1", "euler:2", "hyper_euler:2", "midpoint:2", "euler:4", "hyper_euler:4")
+PLANS = ("euler:1", "hyper_euler:1", "learned:1", "euler:2", "hyper_euler:2", "learned:2", "midpoint:2", "learned:4")
 BATCH = 256  # rows of a request; four are under way at a time
 IMAGE_FILE, LABEL_FILE = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 
@@ -21,7 +21,8 @@ def find(data_dir, name):
 def served(daemon, model, plans):
     """`plans` with the rivals of hypersolved ones, and without hypersolved plans at a K that no correction claims."""
     told = daemon.ask("models", model)
-    claims = {f"hyper_{c['method']}:{steps}" for c in told["corrections"] if not c["problem"] for steps in c["steps"]}
+    claims = {f"{text.hypersolver(c['method'])}:{steps}"
+              for c in told["corrections"] if not c["problem"] for steps in c["steps"]}
     if not claims:
         raise Failure(f"no correction of {model} is served: `hyperserve-client models {model}` says why")
     return judge.with_rivals([p for p in plans if p in claims or not judge.hypersolved(p)], told["plans"])

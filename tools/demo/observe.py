@@ -67,7 +67,7 @@ def play(teller, daemon, data_dir, earlier, out):
     teller.say(f"  {len(lines) - len(shown)} more lines, of fewer than {FEW} requests each, stand on the page alone.")
     rows = ", ".join(f"{text.whole(count)} {status}" for status, count in sorted(rows_by_status(samples).items()))
     teller.say(f"  rows solved: {rows}.")
-    active = ", ".join(f"{model} hyper_{method} {text.whole(number)}" for model, method, number in generations(samples))
+    active = ", ".join(f"{model} {text.hypersolver(method)} {text.whole(number)}" for model, method, number in generations(samples))
     teller.say(f"  generations served: {active}.")
     teller.say(f"  the whole page: {out / 'metrics.txt'}")
     return [dict(zip(("model", "call", "plan", "requests", "p50", "p99"), line)) for line in lines]

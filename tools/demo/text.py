@@ -27,6 +27,11 @@ def number(value, digits=3):
     return f"{value:.{max(decimals, 0)}f}"
 
 
+def hypersolver(method):
+    """How plans spell the hypersolver of a method: hyper_heun, learned."""
+    return method if method == "learned" else f"hyper_{method}"
+
+
 def whole(value):
     """A mean of counts: without decimals if it is whole, else with one."""
     return f"{value:.0f}" if value == round(value) else f"{value:.1f}"

@@ -93,6 +93,8 @@ absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
     HS_RETURN_IF_ERROR(
         Check(width >= 1, "hypersolver.solver.learned.net.hidden", "each is at least 1"));
   }
+  HS_RETURN_IF_ERROR(Check(fit.solver().learned().maps_up_to() >= 0,
+                           "hypersolver.solver.learned.maps_up_to", "not negative"));
   return Check(!fit.solver().learned().has_net() || fit.solver().learned().net().hidden_size() > 0,
                "hypersolver.solver.learned.net.hidden", "at least one hidden layer");
 }
@@ -155,9 +157,15 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
     HS_RETURN_IF_ERROR(Annotate(plan.status(), "calibrate.plans"));
     HS_RETURN_IF_ERROR(Check(!plan->hypersolved() && (plan->fixed() || plan->adaptive()),
                              "calibrate.plans", absl::StrCat(text, " is not a classical plan")));
-    HS_RETURN_IF_ERROR(Check(plan->tier != Tier::kFast, "calibrate.plans",
-                             absl::StrCat(text, ": tier fast is not built yet")));
+    HS_RETURN_IF_ERROR(Check(plan->tier == Tier::kExact, "calibrate.plans",
+                             absl::StrCat(text, ": tiers stand in calibrate.tiers")));
   }
+  for (const std::string& tier : calibrate.tiers()) {
+    HS_RETURN_IF_ERROR(Check(TierFromName(tier).has_value(), "calibrate.tiers",
+                             absl::StrCat(tier, " is none of exact, fast, double")));
+  }
+  HS_RETURN_IF_ERROR(Check(calibrate.default_agreement() >= 0 && calibrate.default_agreement() <= 1,
+                           "calibrate.default_agreement", "from 0 to 1"));
   HS_RETURN_IF_ERROR(
       Annotate(ParseAdaptivePlan(calibrate.reference()).status(), "calibrate.reference"));
   HS_RETURN_IF_ERROR(Check(calibrate.rows() >= 1, "calibrate.rows", "at least 1"));
@@ -204,6 +212,13 @@ absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
   return recipe;
 }
 
+std::vector<Tier> RecipeTiers(const Recipe& recipe) {
+  std::vector<Tier> tiers;
+  for (const std::string& name : recipe.calibrate().tiers()) tiers.push_back(*TierFromName(name));
+  if (tiers.empty()) tiers.push_back(Tier::kExact);
+  return tiers;
+}
+
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
@@ -234,7 +249,10 @@ absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Mo
   for (const int evaluations : learned.evaluations()) {
     v1::SolverTable& table = *proto.add_tables();
     table.set_evaluations(evaluations);
-    table.set_coefficients(learned.coefficients());
+    const bool too_many_maps = learned.maps_up_to() > 0 && evaluations > learned.maps_up_to() &&
+                               learned.coefficients() == CoefficientsName(Coefficients::kMap);
+    table.set_coefficients(too_many_maps ? std::string(CoefficientsName(Coefficients::kChannel))
+                                         : learned.coefficients());
     if (learned.has_net()) FillReadout(learned.net(), model.state_shape(), table);
   }
   proto.set_base_digest(model.base_digest());

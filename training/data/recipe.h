@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/model/net/model.h"
@@ -19,6 +20,9 @@ using training::Recipe;
 // so.
 absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
 absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
+
+// The tiers in which calibration measures; never none.
+std::vector<Tier> RecipeTiers(const Recipe& recipe);
 
 // Lower-case hex SHA-256 of the recipe's canonical bytes, for the provenance of a generation.
 std::string RecipeDigest(const Recipe& recipe);

@@ -24,6 +24,7 @@
 #include "training/fit/truth.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 namespace {
@@ -195,9 +196,8 @@ absl::Status Fit::Run(TensorMap initial) {
 }
 
 // Measures every candidate K on the held-out rows and chooses the K to claim.
-absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& options,
-                             Measurer& held_out, const std::string& weights,
-                             FittedHypersolver& result) {
+absl::Status MeasureAndClaim(const HypersolverFitOptions& options, Measurer& held_out,
+                             const std::string& weights, FittedHypersolver& result) {
   HS_ASSIGN_OR_RETURN(
       const auto correction,
       Hypersolver::FromBytes(PrintHypersolverSpec(result.spec), weights, *options.model));
@@ -221,14 +221,8 @@ absl::Status MeasureAndClaim(const Recipe& recipe, const HypersolverFitOptions& 
                      CalibrationTable(options.model->spec().kind, classical)));
   }
   result.spec.steps = claims;
-  std::vector<PlanCalibration> others;
-  if (result.spec.direction == ServedDirection(options.model->spec())) others = options.classical;
-  if (others.empty()) {
-    HS_ASSIGN_OR_RETURN(others, MeasureClassical(recipe, held_out));
-  }
-  classical.insert(classical.end(), others.begin(), others.end());
-  MarkWins(classical, result.calibration.plans);
-  return absl::OkStatus();
+  Rivals rivals(*options.model, held_out);
+  return MarkAgainstRivals(rivals, result.calibration.plans);
 }
 
 }  // namespace
@@ -274,7 +268,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
                                                       result.spec.direction, held_out_rows));
   const std::string weights = SerializeTensors(fit.best());
-  HS_RETURN_IF_ERROR(MeasureAndClaim(recipe, options, held_out, weights, result));
+  HS_RETURN_IF_ERROR(MeasureAndClaim(options, held_out, weights, result));
   result.remarks = {absl::StrCat("best of iteration ", fit.best_iteration())};
   result.spec.provenance = ProvenanceOf(recipe, options);
   result.spec.provenance["best_iteration"] = absl::StrCat(fit.best_iteration());

@@ -25,9 +25,6 @@ struct HypersolverFitOptions {
   at::Device device = at::kCPU;
   DeviceRuntime* runtime = nullptr;           // of the same device; must outlive the call
   std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
-  // Classical plans that were measured before (the model's calibration.json), for `wins`. Empty:
-  // those of the recipe are measured.
-  std::vector<PlanCalibration> classical;
 };
 
 struct FittedHypersolver {

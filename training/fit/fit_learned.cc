@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +31,7 @@
 #include "training/fit/truth.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 namespace {
@@ -158,36 +158,6 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   return tables;
 }
 
-// The classical plan of least error among those of at most these MACs, each measured once.
-class Rivals {
- public:
-  Rivals(const Model& model, Measurer& measurer) : model_(model), measurer_(measurer) {}
-
-  absl::StatusOr<PlanCalibration> BestWithin(int64_t macs) {
-    const PlanCalibration* best = nullptr;
-    for (const FixedPlan& rival : ClassicalRivals(model_, macs)) {
-      const Plan plan{.choice = rival, .tier = Tier::kExact};
-      const std::string name = PrintPlan(plan);
-      if (!measured_.contains(name)) {
-        HS_ASSIGN_OR_RETURN(measured_[name], measurer_.Measure(plan, nullptr));
-      }
-      const PlanCalibration& one = measured_.at(name);
-      if (best == nullptr || one.error_mean < best->error_mean) best = &one;
-    }
-    return *best;
-  }
-  std::vector<PlanCalibration> All() const {
-    std::vector<PlanCalibration> all;
-    for (const auto& [name, plan] : measured_) all.push_back(plan);
-    return all;
-  }
-
- private:
-  const Model& model_;
-  Measurer& measurer_;
-  std::map<std::string, PlanCalibration> measured_;  // by spelling
-};
-
 struct Contest {
   const FittedTable* fitted;
   PlanCalibration learned, rival;
@@ -270,11 +240,7 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
         absl::StrCat("no table beats the classical plans of its cost; nothing is written\n",
                      absl::StrJoin(result.remarks, "\n")));
   }
-  std::vector<PlanCalibration> classical = rivals.All();
-  if (all.direction == ServedDirection(model.spec())) {
-    classical.insert(classical.end(), options.classical.begin(), options.classical.end());
-  }
-  MarkWins(classical, result.calibration.plans);
+  HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, result.calibration.plans));
   result.spec.provenance = ProvenanceOf(recipe, options);
   for (const Contest& contest : contests) {
     if (contest.kept) result.spec.provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);

@@ -1,11 +1,15 @@
 #include "training/fit/table_start.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/ode/space.h"
 
 namespace hyperserve {
 namespace {
+
+// Rows times pixels that a regression takes: 32 channels of them in double are 134 MB a feature.
+constexpr int64_t kLinesMax = 1 << 19;
 
 // Of the largest eigenvalue of the normal equations. Below it a direction is not determined.
 constexpr double kRankTolerance = 1e-13;
@@ -45,6 +49,14 @@ at::Tensor FromLines(const at::Tensor& lines, const at::Tensor& like) {
 at::Tensor LineWeights(const at::Tensor& z) {
   const at::Tensor norms = z.flatten(1).to(at::kDouble).norm(2, 1).clamp_min(kNormMin);
   return norms.reciprocal().repeat_interleave(z.numel() / (z.size(0) * z.size(1))).unsqueeze(1);
+}
+
+UniformTruth FirstRows(const UniformTruth& all) {
+  const int64_t pixels = all.start.numel() / (all.start.size(0) * all.start.size(1));
+  const int64_t rows = std::clamp<int64_t>(kLinesMax / pixels, 1, all.start.size(0));
+  UniformTruth first{.span = all.span, .start = all.start.narrow(0, 0, rows), .states = {}};
+  for (const at::Tensor& state : all.states) first.states.push_back(state.narrow(0, 0, rows));
+  return first;
 }
 
 struct Regression {
@@ -103,8 +115,9 @@ Regression Regress(Coefficients kind, const std::vector<at::Tensor>& features,
 }  // namespace
 
 TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
-                              const UniformTruth& truth) {
+                              const UniformTruth& all) {
   const at::NoGradGuard no_grad;
+  const UniformTruth truth = FirstRows(all);
   const auto rows = static_cast<size_t>(truth.start.size(0));
   const at::Tensor first = Lines(truth.start);
   const at::Tensor identity = spec.coefficients == Coefficients::kMap

@@ -27,7 +27,8 @@ struct UniformTruth {
 // k_0 .. k_i and 1 that is nearest to the true state in least squares, every row weighted by
 // 1 / |z*|; k_{i+1} is evaluated at that x_{i+1}, so the fit sees its own errors. Directions that
 // the rows do not determine keep the smallest coefficients. The tensors are those of
-// ExpectedCoefficients, float32, on the device of the rows. Uses no autograd.
+// ExpectedCoefficients, float32, on the device of the rows. Uses no autograd, and of images only as
+// many rows as memory allows.
 TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
                               const UniformTruth& truth);
 

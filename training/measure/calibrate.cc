@@ -1,5 +1,8 @@
 #include "training/measure/calibrate.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device_runtime.h"
@@ -24,21 +27,50 @@ absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runti
                                   .batch = recipe.calibrate().batch()});
 }
 
-absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,
-                                                              Measurer& measurer) {
+absl::StatusOr<Measurer> HeldOutMeasurer(const Recipe& recipe, DeviceRuntime& runtime,
+                                         const std::shared_ptr<const Model>& model,
+                                         Direction direction, const std::string& data_folder) {
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, model->spec(), direction, data_folder));
+  HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
+  return MakeMeasurer(recipe, runtime, model, direction, std::move(rows));
+}
+
+absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
+    const Recipe& recipe, const std::vector<Plan>& plans,
+    const std::shared_ptr<const Hypersolver>& correction, Measurer& measurer) {
   std::vector<PlanCalibration> measured;
-  for (const std::string& text : recipe.calibrate().plans()) {
-    if (StopRequested()) return Stopped();
-    HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
-    const absl::StatusOr<PlanCalibration> one = measurer.Measure(plan, nullptr);
-    if (absl::IsFailedPrecondition(one.status())) {
-      absl::FPrintF(stderr, "%s is left out: %s\n", text, one.status().message());
-      continue;
+  for (Plan plan : plans) {
+    for (const Tier tier : RecipeTiers(recipe)) {
+      if (StopRequested()) return Stopped();
+      plan.tier = tier;
+      const absl::StatusOr<PlanCalibration> one = measurer.Measure(plan, correction);
+      if (absl::IsFailedPrecondition(one.status()) || absl::IsUnimplemented(one.status())) {
+        absl::FPrintF(stderr, "%s is left out: %s\n", PrintPlan(plan), one.status().message());
+        continue;
+      }
+      if (!one.ok()) return one.status();
+      measured.push_back(*one);
     }
-    if (!one.ok()) return one.status();
-    measured.push_back(*one);
   }
   return measured;
+}
+
+absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,
+                                                              Measurer& measurer) {
+  std::vector<Plan> plans;
+  for (const std::string& text : recipe.calibrate().plans()) {
+    HS_ASSIGN_OR_RETURN(plans.emplace_back(), ParsePlan(text));
+  }
+  return MeasurePlans(recipe, plans, nullptr, measurer);
+}
+
+std::optional<Plan> DefaultAmong(const Recipe& recipe, const std::vector<PlanCalibration>& plans) {
+  std::vector<PlanCalibration> exact;
+  std::copy_if(plans.begin(), plans.end(), std::back_inserter(exact),
+               [](const PlanCalibration& plan) { return plan.plan.tier == Tier::kExact; });
+  return CheapestWithin(exact, recipe.calibrate().default_error(),
+                        recipe.calibrate().default_agreement());
 }
 
 absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
@@ -70,19 +102,22 @@ Direction ServedDirection(const ModelSpec& spec) {
   return spec.kind == ModelKind::kFlow ? Direction::kNoiseToData : Direction::kForward;
 }
 
-absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, DeviceRuntime& runtime,
-                                           const std::shared_ptr<const Model>& model,
-                                           const std::string& data_folder) {
-  const Direction direction = ServedDirection(model->spec());
-  HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, model->spec(), direction, data_folder));
-  HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
-  HS_ASSIGN_OR_RETURN(Measurer measurer,
-                      MakeMeasurer(recipe, runtime, model, direction, std::move(rows)));
+absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, const DeviceRuntime& runtime,
+                                           const Model& model, Rivals& rivals) {
+  Measurer& measurer = rivals.measurer();
   Calibration calibration;
   HS_ASSIGN_OR_RETURN(calibration.plans, MeasureClassical(recipe, measurer));
-  FillCalibration(recipe, *model, runtime, calibration);
-  calibration.default_plan = CheapestWithin(calibration.plans, recipe.calibrate().default_error());
+  FillCalibration(recipe, model, runtime, calibration);
+  calibration.default_error = recipe.calibrate().default_error();
+  calibration.default_plan = DefaultAmong(recipe, calibration.plans);
+  if (!calibration.default_plan) return calibration;
+  const double macs = calibration.Find(*calibration.default_plan)->macs;
+  HS_ASSIGN_OR_RETURN(const auto within, rivals.Within(static_cast<int64_t>(macs)));
+  const std::optional<Plan> cheapest = DefaultAmong(recipe, within);
+  if (cheapest && calibration.Find(*cheapest) == nullptr) {
+    HS_ASSIGN_OR_RETURN(calibration.plans.emplace_back(), measurer.Measure(*cheapest, nullptr));
+    calibration.default_plan = DefaultAmong(recipe, calibration.plans);
+  }
   return calibration;
 }
 

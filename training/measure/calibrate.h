@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,11 @@
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/measure/measure.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 
@@ -23,8 +26,18 @@ absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runti
                                       std::shared_ptr<const Model> model, Direction direction,
                                       SolveInputs inputs);
 
-// Measures every classical plan of the recipe. A plan under which a row does not converge is left
-// out, with a line on stderr. kCancelled: a signal asked to stop.
+// The same of the recipe's held-out rows. Fails as InputSource and MakeMeasurer do.
+absl::StatusOr<Measurer> HeldOutMeasurer(const Recipe& recipe, DeviceRuntime& runtime,
+                                         const std::shared_ptr<const Model>& model,
+                                         Direction direction, const std::string& data_folder);
+
+// Measures these plans in every tier of the recipe. A plan under which a row does not converge, or
+// that the device does not solve in a tier, is left out, with a line on stderr. kCancelled: a
+// signal asked to stop.
+absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
+    const Recipe& recipe, const std::vector<Plan>& plans,
+    const std::shared_ptr<const Hypersolver>& correction, Measurer& measurer);
+// The classical plans of the recipe, likewise.
 absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,
                                                               Measurer& measurer);
 
@@ -40,10 +53,14 @@ absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
 // The direction whose plans are calibrated: noise to data for flows, forward for classifiers.
 Direction ServedDirection(const ModelSpec& spec);
 
-// Measures the classical plans on the held-out rows and chooses the default plan: the cheapest one
-// within the recipe's default_error; none where there is no such plan.
-absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, DeviceRuntime& runtime,
-                                           const std::shared_ptr<const Model>& model,
-                                           const std::string& data_folder);
+// The default plan of the recipe: the cheapest of these within its default_error and its
+// default_agreement; nullopt: there is none.
+std::optional<Plan> DefaultAmong(const Recipe& recipe, const std::vector<PlanCalibration>& plans);
+
+// Measures the classical plans of the recipe, and where a cheaper rival is within its default_error
+// and default_agreement, that one too. The default plan is the cheapest of these. `rivals` are
+// those of the held-out rows in the ServedDirection.
+absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, const DeviceRuntime& runtime,
+                                           const Model& model, Rivals& rivals);
 
 }  // namespace hyperserve

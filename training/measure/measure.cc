@@ -4,20 +4,40 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/choose_plan.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 
 namespace hyperserve {
 namespace {
+
+// Runs of one batch that are timed, and the seconds after which no further one begins.
+constexpr size_t kTimedRuns = 5;
+constexpr double kTimedSeconds = 0.5;
+// From one batch size that is timed to the next.
+constexpr int64_t kBatchGrowth = 8;
+
+// How a solve gives the log-density that Sample returns beside its state.
+LogDensity DensityOf(const Solve& solve) {
+  if (solve.model->spec().kind != ModelKind::kFlow || solve.plan.tier == Tier::kFast ||
+      solve.model->state_elements() > kTangentsMax) {
+    return LogDensity::kNone;
+  }
+  return solve.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
+}
 
 BatchSpec SpecOf(const Solve& solve, Entry entry) {
   return {.model = solve.model,
@@ -69,8 +89,9 @@ absl::StatusOr<Measurer> Measurer::Make(DeviceRuntime& runtime, Options options)
   Measurer measurer(runtime, std::move(options));
   Plan reference = measurer.options_.reference;
   reference.tier = Tier::kDouble;
-  HS_ASSIGN_OR_RETURN(measurer.reference_, RunSolve(runtime, measurer.SolveOf(reference, nullptr),
-                                                    measurer.options_.inputs));
+  Solve solve = measurer.SolveOf(reference, nullptr);
+  solve.log_density = DensityOf(solve);
+  HS_ASSIGN_OR_RETURN(measurer.reference_, RunSolve(runtime, solve, measurer.options_.inputs));
   return measurer;
 }
 
@@ -90,60 +111,107 @@ absl::StatusOr<double> Measurer::MeanError(const Plan& plan,
   return ErrorAgainst(reference_, solution).mean;
 }
 
-absl::StatusOr<PlanCalibration> Measurer::Measure(
+absl::StatusOr<PlanCalibration> Measurer::MeasureError(
     const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) {
-  const Solve solve = SolveOf(plan, correction);
-  double first_seconds = 0, second_seconds = 0;
-  HS_RETURN_IF_ERROR(TimedSolve(*runtime_, solve, options_.inputs, first_seconds).status());
-  HS_ASSIGN_OR_RETURN(const Solution solution,
-                      TimedSolve(*runtime_, solve, options_.inputs, second_seconds));
+  Solve solve = SolveOf(plan, correction);
+  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*runtime_, solve, options_.inputs));
   const PlanError error = ErrorAgainst(reference_, solution);
   PlanCalibration measured;
   measured.plan = plan;
   measured.error_mean = error.mean;
+  measured.error_p99 = error.p99;
   measured.error_max = error.max;
   measured.agreement = error.agreement;
   measured.nfe = solution.nfe;
   measured.correction_evaluations = solution.correction_evaluations;
   measured.macs = solution.macs;
-  measured.seconds_per_row =
-      std::min(first_seconds, second_seconds) / static_cast<double>(options_.inputs.count());
-  measured.batch = static_cast<int>(std::min<int64_t>(options_.batch, options_.inputs.count()));
+  solve.log_density = DensityOf(solve);
+  if (solve.log_density == LogDensity::kNone) return measured;
+  HS_ASSIGN_OR_RETURN(const Solution dense, RunSolve(*runtime_, solve, options_.inputs));
+  const std::span<const double> found = dense.log_density.as<double>();
+  const std::span<const double> exact = reference_.log_density.as<double>();
+  double sum = 0;
+  for (size_t row = 0; row < found.size(); ++row) sum += std::abs(found[row] - exact[row]);
+  measured.log_density_error = sum / static_cast<double>(found.size());
+  return measured;
+}
+
+absl::StatusOr<double> Measurer::MedianSeconds(const Solve& solve, int64_t rows) {
+  const SolveInputs inputs{
+      .entry = options_.inputs.entry,
+      .rows = HostTensor::CopyOf(RowsOf(options_.inputs.rows.view(), 0, rows))};
+  double all = 0;
+  HS_RETURN_IF_ERROR(TimedSolve(*runtime_, solve, inputs, all).status());  // warms up
+  std::vector<double> runs;
+  for (all = 0; runs.empty() || (runs.size() < kTimedRuns && all < kTimedSeconds);
+       all += runs.back()) {
+    HS_RETURN_IF_ERROR(TimedSolve(*runtime_, solve, inputs, runs.emplace_back()).status());
+  }
+  const auto middle = runs.begin() + static_cast<ptrdiff_t>(runs.size() / 2);
+  std::nth_element(runs.begin(), middle, runs.end());
+  return *middle;
+}
+
+absl::StatusOr<PlanCalibration> Measurer::Measure(
+    const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) {
+  HS_ASSIGN_OR_RETURN(PlanCalibration measured, MeasureError(plan, correction));
+  const Solve solve = SolveOf(plan, correction);
+  const int64_t largest = std::min(options_.batch, options_.inputs.count());
+  for (int64_t rows = 1;; rows = std::min(rows * kBatchGrowth, largest)) {
+    HS_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(solve, rows));
+    measured.times.push_back({.rows = static_cast<int>(rows), .seconds = seconds});
+    if (rows == largest) break;
+  }
+  measured.batch = static_cast<int>(largest);
+  measured.seconds_per_row = measured.times.back().seconds / static_cast<double>(largest);
   return measured;
 }
 
 void MarkWins(const std::vector<PlanCalibration>& classical,
               std::vector<PlanCalibration>& hypersolved) {
   for (PlanCalibration& plan : hypersolved) {
-    plan.wins = std::none_of(classical.begin(), classical.end(), [&](const PlanCalibration& other) {
-      return other.macs <= plan.macs && other.error_mean <= plan.error_mean;
-    });
+    const PlanCalibration* best = nullptr;  // classical, of at most its MACs
+    for (const PlanCalibration& other : classical) {
+      if (other.macs > plan.macs) continue;
+      if (best == nullptr || other.error_mean < best->error_mean) best = &other;
+    }
+    const bool needless =
+        std::any_of(hypersolved.begin(), hypersolved.end(), [&](const PlanCalibration& other) {
+          return other.nfe < plan.nfe && other.error_mean <= plan.error_mean;
+        });
+    plan.wins = !needless && (best == nullptr || plan.error_mean < best->error_mean);
+    plan.heavy_tail = best != nullptr && plan.error_p99 > best->error_p99;
   }
 }
 
-std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& classical, double error) {
-  const PlanCalibration* best = nullptr;
-  for (const PlanCalibration& plan : classical) {
-    if (plan.error_mean <= error && (best == nullptr || plan.macs < best->macs)) best = &plan;
+std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& plans, double error,
+                                   double agreement) {
+  std::vector<PlanOption> options;
+  for (const PlanCalibration& plan : plans) {
+    if (plan.agreement >= agreement) options.push_back({.measured = &plan});
   }
-  return best == nullptr ? std::nullopt : std::optional<Plan>(best->plan);
+  const auto best = ChoosePlan({.target_error = error}, options);
+  return best.ok() ? std::optional<Plan>(best->measured->plan) : std::nullopt;
 }
 
 std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans) {
   std::string table =
-      absl::StrFormat("%-16s %11s %11s %7s %8s %6s %12s %10s  %s\n", "plan", "error mean",
-                      "error max", "agree", "NFE", "g", "MACs", "us/row", "wins");
+      absl::StrFormat("%-16s %10s %10s %10s %8s %7s %7s %4s %11s %9s  %s\n", "plan", "error mean",
+                      "99 %", "max", "density", "agree", "NFE", "g", "MACs", "us/row", "wins");
   for (const PlanCalibration& plan : plans) {
     // Flows have no labels to agree on.
     const std::string agreement =
         kind == ModelKind::kFlow ? "-" : absl::StrFormat("%.4f", plan.agreement);
-    absl::StrAppendFormat(&table, "%-16s %11.3e %11.3e %7s %8.1f %6.0f %12.4g %10.2f  %s\n",
-                          PrintPlan(plan.plan), plan.error_mean, plan.error_max, agreement,
-                          plan.nfe, plan.correction_evaluations, plan.macs,
-                          1e6 * plan.seconds_per_row,
-                          !plan.plan.hypersolved() ? ""
-                          : plan.wins              ? "yes"
-                                                   : "no");
+    const std::string density =
+        plan.log_density_error ? absl::StrFormat("%.1e", *plan.log_density_error) : "-";
+    absl::StrAppendFormat(
+        &table, "%-16s %10.3e %10.3e %10.3e %8s %7s %7.1f %4.0f %11.4g %9.2f  %s%s\n",
+        PrintPlan(plan.plan), plan.error_mean, plan.error_p99, plan.error_max, density, agreement,
+        plan.nfe, plan.correction_evaluations, plan.macs, 1e6 * plan.seconds_per_row,
+        !plan.plan.hypersolved() ? ""
+        : plan.wins              ? "yes"
+                                 : "no",
+        plan.heavy_tail ? ", heavy tail" : "");
   }
   return table;
 }

@@ -49,8 +49,12 @@ class Measurer {
   // does.
   static absl::StatusOr<Measurer> Make(DeviceRuntime& runtime, Options options);
 
-  // Error, cost and time of a plan; the time is the shorter of two runs. `wins` stays true: see
-  // MarkWins. Both functions fail as RunSolve does.
+  // Error and cost of a plan, of flows in tier exact also the error of the log-density that Sample
+  // returns. `wins` stays true: see MarkWins. The functions fail as RunSolve does.
+  absl::StatusOr<PlanCalibration> MeasureError(
+      const Plan& plan, const std::shared_ptr<const Hypersolver>& correction);
+  // The same with the times of batches of several sizes: after one run that warms up, the median of
+  // up to five, fewer where they take long.
   absl::StatusOr<PlanCalibration> Measure(const Plan& plan,
                                           const std::shared_ptr<const Hypersolver>& correction);
 
@@ -60,20 +64,24 @@ class Measurer {
 
  private:
   Solve SolveOf(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
+  absl::StatusOr<double> MedianSeconds(const Solve& solve, int64_t rows);
   Measurer(DeviceRuntime& runtime, Options options)
       : runtime_(&runtime), options_(std::move(options)) {}
   DeviceRuntime* runtime_;
   Options options_;
-  Solution reference_;
+  Solution reference_;  // of flows with the log-density
 };
 
-// Sets `wins` of hypersolved plans: false if a classical plan has at most its MACs and at most its
-// mean error.
+// Sets two marks of hypersolved plans. `wins`: no classical plan of at most its MACs, and no
+// hypersolved one of fewer evaluations of f, has at most its mean error. `heavy_tail`: its 99th
+// percentile is above that of the most accurate classical plan of at most its MACs.
 void MarkWins(const std::vector<PlanCalibration>& classical,
               std::vector<PlanCalibration>& hypersolved);
 
-// The plan of fewest MACs with at most this mean error; nullopt: there is none.
-std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& classical, double error);
+// The plan of fewest MACs with at most this mean error and at least this agreement, without a heavy
+// tail; nullopt: there is none.
+std::optional<Plan> CheapestWithin(const std::vector<PlanCalibration>& plans, double error,
+                                   double agreement);
 
 // The plans as a table for people.
 std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>& plans);

@@ -50,13 +50,14 @@ def publish(
     model: str,
     method: str | None = None,
     parent_generation: int | None = None,
+    allow_narrower: bool = False,
     address: str = ADDRESS,
     timeout: float = TIMEOUT,
 ) -> Published:
     """Sends the files of a generation through the gate; when it returns, the correction is served.
 
     `method` is read from hypersolver.json if it is not given. With `parent_generation` (0: none), AbortedError where
-    another generation is active. FailedPreconditionError says why the gate refused the correction.
+    another generation is active. `allow_narrower` lets it serve fewer K or a narrower range of eps than the active one. FailedPreconditionError says why the gate refused the correction.
     """
     files = sorted(path for path in pathlib.Path(folder).iterdir() if path.is_file())
     request = v1.PublishHypersolverRequest(
@@ -64,6 +65,7 @@ def publish(
         method=method or _method_of(pathlib.Path(folder)),
         files=[v1.NamedFile(name=path.name, content=path.read_bytes()) for path in files],
         parent_generation=parent_generation,
+        allow_narrower=allow_narrower,
     )
     reply = _call(wire.PUBLISH, request, address, timeout)
     gate = tuple(
@@ -85,6 +87,16 @@ def rollback(
     request = v1.RollbackHypersolverRequest(model=model, method=method, generation=generation)
     reply = _call(wire.ROLLBACK, request, address, timeout)
     return RolledBack(reply.generation, reply.previous_generation)
+
+
+def load_model(model: str, *, address: str = ADDRESS, timeout: float = TIMEOUT) -> str:
+    """Loads a new or changed model of the daemon's repository; returns its base digest."""
+    return _call(wire.LOAD, v1.LoadModelRequest(model=model), address, timeout).base_digest
+
+
+def unload_model(model: str, *, address: str = ADDRESS, timeout: float = TIMEOUT) -> None:
+    """Takes a model out of the daemon until load_model or a restart."""
+    _call(wire.UNLOAD, v1.UnloadModelRequest(model=model), address, timeout)
 
 
 def _method_of(folder: pathlib.Path) -> str:

@@ -222,10 +222,11 @@ class AsyncClient:
         span: tuple[float, float] | None = None,
         save_at: Sequence[float] = (),
         partial_states: bool = False,
+        direction: str = "",
         **options: Unpack[Options],
     ) -> results.SolveResult:
         """As Client.solve."""
-        return await self._run(requests.solve(model, inputs, state, span, save_at, partial_states, options))
+        return await self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
 
     async def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
         """As Client.models."""

@@ -29,6 +29,7 @@ class Model:
     default_plan: str
     corrections: tuple[Correction, ...]
     problem: str  # why the calibration is not used; empty: no problem
+    default_plan_problem: str  # why another plan stands in for the default; empty: it is served
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,11 @@ class MeasuredPlan:
     correction_evaluations: float
     macs: float
     seconds_per_row: float
-    wins: bool  # False: a classical plan has at most its MACs and at most its error
+    wins: bool  # False: a classical plan of its MACs, or a hypersolved one of fewer evaluations, errs no more
+    error_p99: float  # 99 % of the rows have at most this error
+    log_density_error: float | None  # flows: mean error of the log-density of samples, in nats; None: not measured
+    heavy_tail: bool  # its error_p99 is above that of the best classical plan of its MACs
+    times: tuple[tuple[int, float], ...]  # (rows, seconds) of batches on the device that serves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +112,7 @@ def _model(summary: v1.ModelSummary) -> Model:
         default_plan=summary.default_plan,
         corrections=tuple(_correction(info) for info in summary.corrections),
         problem=summary.problem,
+        default_plan_problem=summary.default_plan_problem,
     )
 
 
@@ -121,6 +127,10 @@ def _measured(info: v1.PlanInfo) -> MeasuredPlan:
         macs=info.macs,
         seconds_per_row=info.seconds_per_row,
         wins=info.wins,
+        error_p99=info.error_p99,
+        log_density_error=info.log_density_error if info.HasField("log_density_error") else None,
+        heavy_tail=info.heavy_tail,
+        times=tuple((time.rows, time.seconds) for time in info.times),
     )
 
 

@@ -132,15 +132,17 @@ class Client:
         span: tuple[float, float] | None = None,
         save_at: Sequence[float] = (),
         partial_states: bool = False,
+        direction: str = "",
         **options: Unpack[Options],
     ) -> results.SolveResult:
         """The initial value problem from either `inputs` x [rows, input shape] or `state` z [rows, state shape].
 
-        Inputs go through the stem first; a state stands at the begin of the span. `span` is (begin, end), begin < end; None:
+        Inputs go through the stem first; a state stands at the begin of the span. `span` is (begin, end), begin <= end; None:
         the model's. `save_at` holds strictly increasing depths within it, at which the states are returned as well. With
-        `partial_states`, rows that failed keep their last state, instead of NaN.
+        `partial_states`, rows that failed keep their last state, instead of NaN,
+        and `stopped_at` says at which depth. `direction` of a flow: "noise_to_data" or "data_to_noise"; empty: that of its field.
         """
-        return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, options))
+        return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
 
     def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
         """All models that are served, sorted by name."""

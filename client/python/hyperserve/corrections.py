@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from hyperserve.layers import DenseModule, LayerList
 from hyperserve.tensor_files import write_safetensors
 
 BASE_FILES = ("model.json", "weights.safetensors")
+GENERATION_GAP_MAX = 1_000_000  # as in core/model/repository/repository.h
 
 
 def export_correction(
@@ -89,7 +91,8 @@ def base_digest(model: pathlib.Path) -> str:
 def _converted(net: Any, example: Any) -> LayerList:
     import torch
 
-    from hyperserve.torch_modules import Converter, double, example_rows
+    from hyperserve.torch_modules import Converter
+    from hyperserve.torch_running import double, example_rows
 
     layers, x = LayerList("net"), example_rows(example)
     with torch.no_grad():
@@ -102,7 +105,7 @@ def _compare(net: Any, layers: LayerList, example: Any, program: str | os.PathLi
     import torch
     from torch import nn
 
-    from hyperserve.torch_modules import apply, double, example_rows, far
+    from hyperserve.torch_running import apply, double, example_rows, far
 
     class Field(nn.Module):  # type: ignore[misc]
         def forward(self, s: Any, z: Any) -> Any:
@@ -148,33 +151,60 @@ def _write_manifest(folder: pathlib.Path) -> None:
     write_json(folder / "MANIFEST.json", {"format": 1, "files": files})
 
 
+def _locked(folder: pathlib.Path) -> int:
+    """A descriptor that holds the folder's lock, as core/io/file_lock.h does; without one where locks are unknown."""
+    import fcntl  # the daemon's systems have it; others only import this package
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
 def _publish(written: pathlib.Path, methods: pathlib.Path) -> pathlib.Path:
     """Copies a complete generation beside the others, onto the disk, and gives it its number."""
     methods.mkdir(parents=True, exist_ok=True)
     copied = methods / f".tmp-{uuid.uuid4()}"
+    copied.mkdir()
+    lock = _locked(copied)  # held until the folder has its number: unlocked ones are removed
     try:
-        shutil.copytree(written, copied)
+        shutil.copytree(written, copied, dirs_exist_ok=True)
         sync_all(copied)
         generation = _take_number(methods, copied)
     except BaseException:
         shutil.rmtree(copied, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     sync(methods)
     return generation
 
 
 def _take_number(methods: pathlib.Path, copied: pathlib.Path) -> pathlib.Path:
     """Renames the folder to 1 + the highest number ever used, or to the next where another publisher was faster."""
-    used = [int(path.name) for path in methods.iterdir() if path.name.isdigit()]
+    lock = _locked(methods)
+    try:
+        number = _highest_used(methods) + 1
+        while True:
+            try:
+                return copied.rename(methods / str(number))
+            except OSError:
+                if not (methods / str(number)).exists():
+                    raise
+                number += 1
+    finally:
+        os.close(lock)
+
+
+def _highest_used(methods: pathlib.Path) -> int:
+    known = [0]
     if (methods / "ACTIVE").exists():
-        used.append(int((methods / "ACTIVE").read_text("utf-8")))
+        known.append(int((methods / "ACTIVE").read_text("utf-8")))
     if (methods / "VERDICTS.json").exists():
-        used += [one["generation"] for one in json.loads((methods / "VERDICTS.json").read_text("utf-8")).get("verdicts", [])]
-    number = max(used, default=0) + 1
-    while True:
-        try:
-            return copied.rename(methods / str(number))
-        except OSError:
-            if not (methods / str(number)).exists():
-                raise
-            number += 1
+        known += [one["generation"] for one in json.loads((methods / "VERDICTS.json").read_text("utf-8")).get("verdicts", [])]
+    highest = max(known)
+    for number in sorted(int(path.name) for path in methods.iterdir() if path.name.isdigit()):
+        if number - highest > GENERATION_GAP_MAX:  # named by mistake; it must not end the numbering
+            break
+        highest = max(highest, number)
+    return highest

@@ -48,12 +48,13 @@ def export(
     """
     import torch
 
-    from hyperserve.torch_modules import Converter, apply, double, example_rows, far
+    from hyperserve.torch_modules import Converter
+    from hyperserve.torch_running import apply, double, example_rows, far
 
     module, stem, head = _parts(module, stem, head)
-    dtype = written_dtype((module, stem, head))
     field = double(_field_of(module), "field")
-    stem, head = stem and double(stem, "stem"), head and double(head, "head")
+    dtype = written_dtype((module, stem, head))
+    stem, head = (part if part is None else double(part, name) for name, part in (("stem", stem), ("head", head)))
     x, lists = example_rows(example), {name: LayerList(name) for name in ("stem", "field", "head")}
     begin, length = span[0], span[1] - span[0]
     with torch.no_grad():
@@ -85,7 +86,7 @@ def compare_field(client: Client, model: str, field: Any, z: Any, span: tuple[fl
     """ExportError where a slope of the served field at z [rows, state shape], at one of four depths, is not the module's."""
     import torch
 
-    from hyperserve.torch_modules import apply
+    from hyperserve.torch_running import apply
 
     length = span[1] - span[0]
     for share in (0.0, 0.25, 0.5, 0.875):  # of one Euler step each; exact in binary
@@ -102,7 +103,7 @@ def compare_field(client: Client, model: str, field: Any, z: Any, span: tuple[fl
 def _compare(part: str, served: Array | None, wanted: Any, floor: float = 0.0) -> None:
     import torch
 
-    from hyperserve.torch_modules import AGREEMENT, difference
+    from hyperserve.torch_running import AGREEMENT, difference
 
     found = difference(torch.from_numpy(np.asarray(served)), wanted, len(wanted), floor)
     if not found <= AGREEMENT:

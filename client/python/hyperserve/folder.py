@@ -40,7 +40,8 @@ def check(path: pathlib.Path, program: str | os.PathLike[str] | None) -> None:
     except subprocess.TimeoutExpired:
         raise ModelFolderError(f"{path}: hyperserve --check did not end within {CHECK_SECONDS_MAX:g} s") from None
     if done.returncode != 0:
-        raise ModelFolderError(f"{path.name} does not fit:\n{done.stdout}{done.stderr}".strip())
+        words = f"{done.stdout}{done.stderr}".replace(f"{path.parent}{os.sep}", "")  # a place that is gone when they are read
+        raise ModelFolderError(f"{path.name} does not fit:\n{words}".strip())
 
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:

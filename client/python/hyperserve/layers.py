@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from hyperserve.arrays import Array
 
 ACTIVATIONS = ("elu", "gelu", "leaky_relu", "relu", "selu", "sigmoid", "silu", "sin", "softplus", "tanh")
@@ -70,6 +72,20 @@ class LayerList:
         if module.weight.shape[3] != kernel or kernel % 2 == 0:
             raise LayoutError(f"{module.name}: a kernel of shape {module.weight.shape[2:]}; a square of odd size keeps the image")
         self.add("conv2d", tensors, **fields, kernel=kernel, padding=kernel // 2)
+
+    def add_concat_squash(self, gate: Array, gate_bias: Array, shift: Array) -> None:
+        """FFJORD's: what stands before it times sigmoid(gate s + gate_bias) plus shift s; [channels, 1], [channels], as gate."""
+        inner = LayerList(f"{self.name}.{len(self.layers)}.layers")
+        bias = np.concatenate([gate_bias, np.zeros_like(gate_bias)])
+        inner.add_dense(DenseModule("film", np.concatenate([gate, shift]), bias))
+        self.tensors.update(inner.tensors)
+        self.add("film", gate="sigmoid", layers=inner.layers)
+
+    def add_fourier_features(self, multiples: Array, order: Array) -> None:
+        """`order` [cos(w s), sin(w s)], in float64: a rounded multiple w would turn waves of high frequency."""
+        self.add("fourier_features", {"weight": multiples / (2 * np.pi)}, features=2 * len(multiples))
+        if not np.array_equal(order, np.eye(len(order))):
+            self.add_dense(DenseModule("order", order, None))
 
     def add_time(self, place: str) -> None:
         if place != "none":

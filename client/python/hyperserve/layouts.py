@@ -135,16 +135,16 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     ConcatLinear layers of FFJORD (ffjord, lib/layers/diffeq_layers/basic.py), of every layer; tanh; from data to noise.
 
     FFJORD's blocks keep the root of the span's length beside the field. Its ConcatLinear_v2 adds a multiple of the time to
-    the answer of a linear layer, which is the same as the time as an input.
+    the answer of a linear layer, which is the same as the time as an input; its ConcatSquashLinear scales the answer too.
     """
     rest = {name: tensor for name, tensor in tensors.items() if not name.endswith("_num_evals")}
     roots = [rest.pop(name) for name in list(rest) if name.rpartition(".")[2] == "sqrt_end_time"]
     if len(roots) > 1 or any(root.size != 1 for root in roots):
         raise LayoutError(f"{len(roots)} lengths of spans (sqrt_end_time); a model has one field and one span")
     span = (0.0, float(roots[0].reshape(())) ** 2) if roots else (0.0, 1.0)
-    squashed = [name for name in rest if "._hyper_gate." in name]
-    if squashed:
-        raise LayoutError(f"{squashed[0]}: of a concat-squash layer, which the format does not have yet")
+    squashes = _squashes(rest)
+    if squashes:
+        return _squashed_flow(_sequence(rest), squashes, choices, span)
     for name in [name for name in rest if name.endswith("._hyper_bias.weight")]:
         layer = name.removesuffix("._hyper_bias.weight")
         weight, rate = rest.get(f"{layer}._layer.weight"), rest.pop(name)
@@ -157,12 +157,97 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, every=every, span=span)
 
 
+def _squashes(rest: dict[str, Array]) -> list[tuple[Array, Array, Array]]:
+    """Takes what ConcatSquashLinear keeps beside each layer, in their order: weight and bias of the gate, weight of the shift."""
+    layers = sorted(
+        (name.removesuffix("._hyper_gate.weight") for name in rest if name.endswith("._hyper_gate.weight")),
+        key=lambda name: int(name.rpartition(".")[2]) if name.rpartition(".")[2].isdigit() else -1,
+    )
+    found = []
+    for layer in layers:
+        width, names = len(rest[f"{layer}._hyper_gate.weight"]), ("_hyper_gate.weight", "_hyper_gate.bias", "_hyper_bias.weight")
+        for name, shape in zip(names, ((width, 1), (width,), (width, 1)), strict=True):
+            if f"{layer}.{name}" not in rest or rest[f"{layer}.{name}"].shape != shape:
+                raise LayoutError(f"{layer}.{name}: none of shape {shape}, as a concat-squash layer has it")
+        found.append((rest.pop(f"{layer}.{names[0]}"), rest.pop(f"{layer}.{names[1]}"), rest.pop(f"{layer}.{names[2]}")))
+    return found
+
+
+def _squashed_flow(
+    modules: Sequence[DenseModule],
+    squashes: Sequence[tuple[Array, Array, Array]],
+    choices: Choices,
+    span: tuple[float, float],
+) -> Imported:
+    """FFJORD's field of concat-squash layers, with tanh between them."""
+    if [len(gate) for gate, _, _ in squashes] != [module.width_out for module in modules]:
+        raise LayoutError(f"{len(squashes)} gates of the time do not fit {len(modules)} layers")
+    field, width = LayerList("field"), modules[-1].width_out
+    names = _spread(choices.activations or ["tanh"], len(modules) - 1)
+    for place, (module, squash) in enumerate(zip(modules, squashes, strict=True)):
+        if module.width_in != width or module.weight.ndim != 2:
+            raise LayoutError(f"{module.name}: a weight of shape {module.weight.shape}; {width} inputs wanted")
+        field.add_dense(module)
+        field.add_concat_squash(*squash)
+        width = module.width_out
+        if place < len(names):
+            field.add(names[place])
+    return _flow(field, width, "data_to_noise", choices, span)
+
+
 def diffeqml_flow(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """The FFJORD net of DiffEqML's hypersolvers (diffeqml-research, hypersolver/density_estimation): softplus, and tanh
     before the last layer; trained from 1 (data) to 0."""
     modules = _sequence(without_copies(tensors))
     softplus_then_tanh = ["softplus"] * (len(modules) - 2) + ["tanh"]
     return _flow_of(modules, softplus_then_tanh, "none", "noise_to_data", choices)
+
+
+def _common(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Without the parts that all names begin with, as "state_dict." and "model."; the numbers of a sequence stay."""
+    found = dict(tensors)
+    while found:
+        firsts = {name.partition(".")[0] for name in found}
+        if len(firsts) != 1 or firsts == {min(found)} or min(firsts).isdigit():
+            break
+        found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
+    return found
+
+
+class _Parts:
+    """Takes the tensors of a state dict, part by part."""
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self._rest = dict(tensors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rest
+
+    def dense(self, name: str) -> DenseModule:
+        return DenseModule(name, self._take(f"{name}.weight"), self._rest.pop(f"{name}.bias", None))
+
+    def norm(self, name: str, *names: str) -> dict[str, Array]:
+        """Tensors of one length: weight, bias and `names`."""
+        found = {one: self._take(f"{name}.{one}") for one in ("weight", "bias", *names)}
+        if len({tensor.shape for tensor in found.values()}) != 1 or found["weight"].ndim != 1:
+            raise LayoutError(f"{name}: tensors of a norm have one shape, [channels]")
+        return found
+
+    def sequence(self, part: str) -> list[DenseModule]:
+        """All that have `part` within their names."""
+        return _sequence({name: self._rest.pop(name) for name in list(self._rest) if part in name})
+
+    def last(self) -> str:
+        return max(self._rest, default="").rpartition(".")[0]
+
+    def end(self) -> None:
+        if self._rest:
+            raise LayoutError(f"{min(self._rest)}: no name of this layout")
+
+    def _take(self, name: str) -> Array:
+        if name not in self._rest:
+            raise LayoutError(f"{name}: missing in this layout")
+        return self._rest.pop(name)
 
 
 _IMAGES = {  # by channels: size, mean and deviation of MNIST and CIFAR
@@ -175,53 +260,87 @@ def diffeqml_classifier(tensors: Mapping[str, Array], choices: Choices) -> Impor
     """The image classifiers of DiffEqML's hypersolvers (diffeqml-research, hypersolver/image_classification): batch norm, a
     convolution that augments (MNIST) or replaces (CIFAR) the image, a convolutional field with softplus, average pooling to
     1x1 or 2x2, a linear layer."""
-    rest = without_copies(tensors)
-    modules = _sequence({name: rest.pop(name) for name in list(rest) if ".defunc." in name})
-
-    def dense(name: str) -> DenseModule:
-        if f"{name}.weight" not in rest:
-            raise LayoutError(f"{name}.weight: missing in this layout")
-        return DenseModule(name, rest.pop(f"{name}.weight"), rest.pop(f"{name}.bias", None))
-
-    norm = {name: rest.pop(f"0.{name}", None) for name in ("weight", "bias", "running_mean", "running_var")}
-    channels = 0 if norm["weight"] is None or norm["weight"].ndim != 1 else len(norm["weight"])
-    if channels not in _IMAGES or any(one is None or one.shape != (channels,) for one in norm.values()):
-        raise LayoutError(f"0: no batch norm of {' or '.join(map(str, _IMAGES))} channels")
+    parts = _Parts(_common(without_copies(tensors)))
+    modules = parts.sequence(".defunc.")
+    norm = parts.norm("0", "running_mean", "running_var")
+    channels = len(norm["weight"])
+    if channels not in _IMAGES:
+        raise LayoutError(f"0: a batch norm of {channels} channels; {' or '.join(map(str, _IMAGES))} wanted")
     size, mean, deviation = _IMAGES[channels]
     stem, head = LayerList("stem"), LayerList("head")
-    stem.add("batch_norm", {name: tensor for name, tensor in norm.items() if tensor is not None}, channels=channels)
-    if "1.augment_func.weight" in rest:
+    stem.add("batch_norm", norm, channels=channels)
+    if "1.augment_func.weight" in parts:
         inner = LayerList("stem.1.layers")
-        inner.add_dense(dense("1.augment_func"))
+        inner.add_dense(parts.dense("1.augment_func"))
         stem.tensors.update(inner.tensors)
         stem.add("augment", layers=inner.layers)
     else:
-        stem.add_dense(dense("1"))
-    linear, state = dense(max(rest, default="").rpartition(".")[0]), modules[-1].width_out
-    if rest:
-        raise LayoutError(f"{min(rest)}: no name of this layout")
+        stem.add_dense(parts.dense("1"))
+    linear, state = parts.dense(parts.last()), modules[-1].width_out
+    parts.end()
     side = round((linear.width_in // state) ** 0.5)
     if side * side * state != linear.width_in or size % max(side, 1):
         raise LayoutError(f"{linear.name}: {linear.width_in} inputs do not fit a square pool of {state} channels")
     head.add("avg_pool", kernel=size // side)
     head.add("flatten")
     head.add_dense(linear)
-    field = _field(modules, choices.activations or ["softplus"], "none", every=False)
-    spec = {
-        "format": 1,
-        "kind": "classifier",
-        "span": list(choices.span or (0.0, 1.0)),
-        "input": {"shape": [channels, size, size], "unit_range": True, "mean": mean, "deviation": deviation},
-        "stem": stem.layers,
-        "field": field.layers,
-        "head": head.layers,
-    }
+    field = _field(modules, choices.activations or ["softplus"], choices.time or "none", every=False)
+    image = {"shape": [channels, size, size], "unit_range": True, "mean": mean, "deviation": deviation}
+    return _classifier(image, stem, field, head, choices)
+
+
+def torchdiffeq_mnist(tensors: Mapping[str, Array], choices: Choices) -> Imported:
+    """The ODE net of torchdiffeq's examples/odenet_mnist.py with convolutions that downsample: group norms of at most 32
+    groups, ReLU, the time first among the channels of both convolutions of the field; pixels from 0 to 1."""
+    parts = _Parts(_common(tensors))
+    stem, field, head = LayerList("stem"), LayerList("field"), LayerList("head")
+
+    def add_norm(layers: LayerList, name: str) -> None:
+        norm = parts.norm(name)
+        channels = len(norm["weight"])
+        layers.add("group_norm", norm, groups=min(32, channels), channels=channels)
+
+    def add_conv(layers: LayerList, name: str, kernel: int, stride: int, padding: int) -> None:
+        conv = parts.dense(name)
+        if conv.weight.shape[2:] != (kernel, kernel):
+            raise LayoutError(f"{name}: weight of shape {conv.weight.shape}; a {kernel}x{kernel} convolution wanted")
+        tensors = {"weight": conv.weight} | ({} if conv.bias is None else {"bias": conv.bias})
+        fields = {"in": conv.width_in, "out": conv.width_out, "bias": conv.bias is not None}
+        layers.add("conv2d", tensors, **fields, kernel=kernel, stride=stride, padding=padding)
+
+    add_conv(stem, "0", kernel=3, stride=1, padding=0)
+    for norm, conv in (("1", "3"), ("4", "6")):
+        add_norm(stem, norm)
+        stem.add("relu")
+        add_conv(stem, conv, kernel=4, stride=2, padding=1)
+    for number, activation in zip((1, 2), _spread(choices.activations or ["relu"], 2), strict=True):
+        add_norm(field, f"7.odefunc.norm{number}")
+        field.add(activation)
+        field.add_time(choices.time or "first")
+        add_conv(field, f"7.odefunc.conv{number}._layer", kernel=3, stride=1, padding=1)
+    add_norm(field, "7.odefunc.norm3")
+    add_norm(head, "8")
+    head.add("relu")
+    head.add("mean_pool")
+    head.add_dense(parts.dense("12"))
+    parts.end()
+    return _classifier({"shape": [1, 28, 28], "unit_range": True}, stem, field, head, choices)
+
+
+def _classifier(
+    image: dict[str, Any], stem: LayerList, field: LayerList, head: LayerList, choices: Choices
+) -> Imported:
+    if choices.direction is not None:
+        raise LayoutError(f"direction {choices.direction}: a classifier has none")
+    lists = {"stem": stem.layers, "field": field.layers, "head": head.layers}
+    spec = {"format": 1, "kind": "classifier", "span": list(choices.span or (0.0, 1.0)), "input": image} | lists
     return Imported(spec, stem.tensors | field.tensors | head.tensors)
 
 
 LAYOUTS: dict[str, Callable[[Mapping[str, Array], Choices], Imported]] = {
     "torchcfm": torchcfm,
     "torchdiffeq": torchdiffeq,
+    "torchdiffeq_mnist": torchdiffeq_mnist,
     "diffeqml_flow": diffeqml_flow,
     "diffeqml_classifier": diffeqml_classifier,
 }

@@ -46,6 +46,11 @@ class Tensor:
     stride: tuple[int, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Stands for what programs save beside tensors, of which nothing is kept."""
+
+
 class _Mark:
     pass
 
@@ -102,14 +107,14 @@ class PickleReader:
         elif name == "STACK_GLOBAL":
             last, module = self._pop(), self._pop()
             push(_known(str_of(module), str_of(last)))
-        elif name == "REDUCE":
+        elif name in ("REDUCE", "NEWOBJ"):
             arguments, callee = self._pop(), self._pop()
-            if not isinstance(arguments, tuple) or callee not in _CALLS.values():
+            if not isinstance(arguments, tuple) or not any(callee is one for one in _CALLS.values()):
                 raise TensorFileError(f"a pickle that calls a {type(callee).__name__}")
             push(callee(*arguments))
-        elif name == "BUILD":  # attributes of a mapping: the versions of its modules
+        elif name == "BUILD":  # attributes: of a mapping the versions of its modules
             self._pop()
-            self._expect(dict)
+            self._expect(Settings if isinstance(self._top(), Settings) else dict)
         elif name == "BINPERSID":
             push(self._storage(self._pop()))
         else:
@@ -198,11 +203,18 @@ def _ordered_dict(*items: Any) -> dict[Any, Any]:
     return {}
 
 
+def _settings(*values: Any) -> Settings:
+    return Settings()
+
+
 _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("collections", "OrderedDict"): _ordered_dict,
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
     ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    ("argparse", "Namespace"): _settings,
+    ("torch", "device"): _settings,
+    ("torch", "Size"): _settings,
 }
 
 

@@ -101,12 +101,16 @@ def solve(
     span: tuple[float, float] | None,
     save_at: Sequence[float],
     partial_states: bool,
+    direction: str,
     options: Options,
 ) -> Call[v1.SolveRequest, v1.SolveReply, results.SolveResult]:
     if (inputs is None) == (state is None):
         raise TypeError("solve takes either inputs (x, before the stem) or state (z at the start)")
     request = v1.SolveRequest(
-        options=_solve_options(model, options), save_at=[float(s) for s in save_at], partial_states=partial_states
+        options=_solve_options(model, options),
+        save_at=[float(s) for s in save_at],
+        partial_states=partial_states,
+        direction=direction,
     )
     if state is None:
         request.inputs.CopyFrom(to_wire(inputs, _double(options)))

@@ -45,6 +45,8 @@ class SolveInfo:
     device: str
     bucket: int
     engine_reason: str
+    calibrated_error: float | None  # of the plan, the mean relative error of z(s1); None: not measured
+    plan_reason: str  # why the server chose this plan; empty: it is the one that was named
 
     @property
     def failed_rows(self) -> Array:
@@ -96,6 +98,7 @@ class SolveResult:
     state: Array  # [rows, state shape]
     saved: Array | None  # [rows, save_at, state shape]; None: not asked for
     info: SolveInfo
+    stopped_at: Array | None = None  # with partial_states: the depth of each row's state, float64
 
 
 def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
@@ -116,6 +119,8 @@ def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
         device=info.device,
         bucket=info.bucket,
         engine_reason=info.engine_reason,
+        calibrated_error=info.calibrated_error if info.HasField("calibrated_error") else None,
+        plan_reason=info.plan_reason,
     )
 
 
@@ -157,4 +162,5 @@ def log_prob_result(reply: v1.LogProbReply) -> LogProbResult:
 
 def solve_result(reply: v1.SolveReply) -> SolveResult:
     state = from_wire(reply.state)
-    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)))
+    stopped_at = np.asarray(reply.stopped_at, np.float64) if reply.stopped_at else None
+    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)), stopped_at)

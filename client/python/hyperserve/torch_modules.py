@@ -1,114 +1,52 @@
 """From modules of torch to layers of the model format, and the depth column that fields see. Needs torch.
 
 A module that is not of torch.nn is taken if its forward is, on the example, one of a few compositions of its children: one
-after the other, with an activation between them, with the time as first or last input, with the input added. Each is tried
-and compared in float64, on the example, far from it and at other depths.
+after the other as it calls them, with an activation between them, with the time as first or last input, with the input
+added; where some see the time only (an embedding), with what they answer added to the others, scaling them, or beside them.
+Each is tried and compared in float64, on the example, far from it and at other depths.
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
 import itertools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from hyperserve.arrays import Array
-from hyperserve.layers import ACTIVATIONS, DenseModule, LayerList, LayoutError
+from hyperserve.layers import ACTIVATIONS, DenseModule, LayerList
+from hyperserve.torch_running import (
+    AGREEMENT,
+    NotExportable,
+    Part,
+    TimeNet,
+    apply,
+    calls_of,
+    difference,
+    far,
+    frequencies,
+    refuse,
+    with_depth,
+)
 
-AGREEMENT = 1e-7  # relative; torch's softplus has a threshold that costs 2e-9
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     name: getattr(nn.functional, name, None) or getattr(torch, name) for name in ACTIVATIONS
 }
+REFUSALS_MAX = 12  # of a part for the same reason; parts within parts multiply what is tried
 _NOT_YET = {
-    "ConcatSquashLinear": "the format has no concat-squash layer yet",
-    "ConcatSquashConv2d": "the format has no concat-squash layer yet",
-    "GalLinear": "the format has no Galerkin layer yet",
-    "GaussianFourierProjection": "the format has no time embedding yet",
-    "MultiheadAttention": "the format has no attention yet",
-    "ConvTranspose2d": "the format has no transposed convolution yet",
+    "MultiheadAttention": "the format's attention is not written from modules yet",
 }
 
 
-class NotExportable(LayoutError):
-    """A module that the format cannot hold. The message names it, its class and the reason."""
+_SIZES = {"kernel_size": "kernel", "stride": "stride", "padding": "padding"}  # as the format calls them
 
 
 def _array(tensor: Any) -> Array:
     found: Array = tensor.detach().cpu().numpy()
     return found
-
-
-def _refuse(path: str, module: Any, reason: str) -> NotExportable:
-    return NotExportable(f"{path} ({type(module).__name__}): {reason}")
-
-
-def with_depth(z: Any, s: Any, first: bool) -> Any:
-    """z with the depth of each row as one more feature or channel."""
-    column = s.reshape(-1, *[1] * (z.dim() - 1)).expand(-1, 1, *z.shape[2:])
-    return torch.cat([column, z] if first else [z, column], 1)
-
-
-def takes_time(module: Any) -> bool:
-    """True for forward(t, x)."""
-    parameters = inspect.signature(module.forward).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len([one for one in parameters if one.kind in kinds and one.default is one.empty]) == 2
-
-
-def apply(module: Any, z: Any, s: Any) -> Any:
-    """The module's own answer, row by row where it sees the time: as an argument or in the DepthCats of torchdyn, which a
-    solver tells it before each call (torchdyn.core.defunc.DEFunc)."""
-    cats = [one for one in module.modules() if type(one).__name__ == "DepthCat"]
-    timed = takes_time(module)
-    if not cats and not timed:
-        return module(z)
-    rows = []
-    for depth, row in zip(s, z.split(1), strict=True):
-        for cat in cats:
-            cat.t = depth
-        rows.append(module(depth, row) if timed else module(row))
-    return torch.cat(rows)
-
-
-def double(module: Any, path: str) -> Any:
-    """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
-    found = [(".".join(filter(None, (path, name))), part, _hidden(part)) for name, part in module.named_modules()]
-    refused = [str(_refuse(name, part, reason)) for name, part, reason in found if reason]
-    if refused:
-        raise NotExportable("\n".join(refused))
-    return copy.deepcopy(module).cpu().double().eval()
-
-
-def example_rows(example: Any) -> Any:
-    """Eight rows of an example [rows, ...], in float64, repeated if it has fewer: each is taken at another depth."""
-    rows = torch.as_tensor(example).detach().cpu().double()
-    if rows.dim() < 2 or len(rows) == 0:
-        raise ValueError(f"an example of shape {tuple(rows.shape)}; rows of inputs wanted")
-    return rows[torch.arange(8) % len(rows)]
-
-
-def far(z: Any, s: Any) -> tuple[Any, Any]:
-    """z, 100 z and -100 z, each at other depths: two functions that agree on an example rarely agree there."""
-    return torch.cat([z, 100 * z, -100 * z]), torch.cat([s, s.flip(0), s.roll(1)])
-
-
-def difference(found: Any, wanted: Any, rows: int, floor: float = 0.0) -> float:
-    """The largest difference within `rows` rows, relative to their largest answer, or to `floor` if that is larger. Infinite
-    where only one is finite."""
-    if found.shape != wanted.shape or bool((torch.isfinite(found) != torch.isfinite(wanted)).any()):
-        return math.inf
-    largest = 0.0
-    for one, other in zip(found.split(rows), wanted.split(rows), strict=True):
-        finite = torch.isfinite(other)
-        error = float((one - other)[finite].abs().max()) if bool(finite.any()) else 0.0
-        if error > 0:
-            largest = max(largest, error / max(float(other[finite].abs().max()), floor, 1e-300))
-    return largest
 
 
 class Converter:
@@ -121,35 +59,47 @@ class Converter:
     def add(self, module: Any, path: str, z: Any, s: Any) -> Any:
         name = type(module).__name__
         if name in _NOT_YET:
-            raise _refuse(path, module, _NOT_YET[name])
-        if isinstance(module, nn.Sequential):
-            return self._add_each(module, path, z, s)
-        if isinstance(module, _Time):
-            self._layers.add_time(module.place)
-            return with_depth(z, s, first=module.place == "first")
-        if isinstance(module, _Function):
-            self._layers.add(module.name)
-            return _FUNCTIONS[module.name](z)
+            raise refuse(path, module, _NOT_YET[name])
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+            return self._add_each(module.named_children(), path, z, s)
+        match module:
+            case _Steps():
+                return self._add_each(module.parts, path, z, s)
+            case _Time():
+                self._layers.add_time(module.place)
+                return with_depth(z, s, first=module.place == "first")
+            case _Function():
+                self._layers.add(module.name)
+                return module(z)
+            case _ByTime():
+                return self._add_by_time(module, path, z, s)
         if name == "DepthCat":
             if getattr(module, "idx_cat", 1) != 1:
-                raise _refuse(path, module, f"it adds the depth to dimension {module.idx_cat}; 1 is wanted")
+                raise refuse(path, module, f"it adds the depth to dimension {module.idx_cat}; 1 is wanted")
             self._layers.add_time("last")
             return with_depth(z, s, first=False)
         if name == "Augmenter" and getattr(module, "augment_func", None) is not None:
             return self._within("augment", module.augment_func, f"{path}.augment_func", z, s)
+        if name == "GalLinear":
+            return self._add_galerkin(module, path, z)
+        if name in ("ConcatSquashLinear", "ConcatSquashConv2d"):
+            return self._add_concat_squash(module, path, z, s)
         if type(module).__module__.startswith("torch.nn."):
-            self._add_known(module, path)
+            self._add_known(module, path, z)
             return module(z)
         return self._add_composed(module, path, z, s)
 
-    def _add_each(self, module: Any, path: str, z: Any, s: Any) -> Any:
+    def _add_each(self, parts: Iterable[Part], path: str, z: Any, s: Any) -> Any:
         refused: list[str] = []
-        for key, child in module.named_children():
+        for key, child in parts:
             try:
                 z = self.add(child, f"{path}.{key}", z, s)
             except NotExportable as error:  # the others are named as well
                 refused.append(str(error))
-                z = apply(child, z, s)
+                try:
+                    z = apply(child, z, s)
+                except Exception:  # of torch, of any kind
+                    break
             except (RuntimeError, TypeError, AttributeError):
                 if not refused:
                     raise
@@ -158,15 +108,87 @@ class Converter:
             raise NotExportable("\n".join(refused))
         return z
 
+    def _add_concat_squash(self, module: Any, path: str, z: Any, s: Any) -> Any:
+        """FFJORD's (ffjord, lib/layers/diffeq_layers/basic.py): layer(x) sigmoid(gate(s)) + shift(s)."""
+        gate, shift = getattr(module, "_hyper_gate", None), getattr(module, "_hyper_bias", None)
+        if not isinstance(gate, nn.Linear) or not isinstance(shift, nn.Linear) or gate.in_features + shift.in_features != 2:
+            raise refuse(path, module, "its gate and shift are not linear in the time, as those of FFJORD")
+        z = self.add(module._layer, f"{path}._layer", z, s)
+        self._layers.add_concat_squash(*(_array(tensor.to(self._dtype)) for tensor in (
+            gate.weight, torch.zeros(len(z[0])) if gate.bias is None else gate.bias, shift.weight)))  # fmt: skip
+        column, pixels = s.reshape(-1, 1), [1] * (z.dim() - 2)
+        scales, shifts = (one(column).reshape(*z.shape[:2], *pixels) for one in (gate, shift))
+        return z * torch.sigmoid(scales) + shifts
+
+    def _add_galerkin(self, module: Any, path: str, z: Any) -> Any:
+        """torchdyn's GalLinear (torchdyn/nn/galerkin.py) after a DepthCat, on waves of the depth: coefficients of cos(n_k r) and
+        sin(n_k r) with r = dilation s + shift, n_k evenly spaced from 0 to the number of terms."""
+        if type(module.expfunc).__name__ != "Fourier" or module.deg < 2:
+            kind = f"{type(module.expfunc).__name__}({module.deg})"
+            raise refuse(path, module, f"it expands in {kind}; the format has its waves, Fourier of at least 2 terms")
+        width, out, terms = module.in_features, module.out_features, module.deg
+        first = terms / (terms - 1)  # n_1
+        phases = first * float(module.shift) * torch.arange(terms, dtype=torch.float64)
+        cosines, sines = module.coeffs.movedim(0, 2).movedim(1, 0)  # [terms, numbers]
+        cosines, sines = (cosines * phases.cos()[:, None] + sines * phases.sin()[:, None],
+                          sines * phases.cos()[:, None] - cosines * phases.sin()[:, None])  # fmt: skip
+        waves = torch.stack([sines, cosines], 1).reshape(2 * terms, -1)[1:]  # 1, sin(n_1 r), cos(n_1 r), ...
+        weight = waves[:, : out * width].reshape(-1, out, width)
+        weight = torch.cat([weight, torch.zeros_like(weight[:, :, :1])], 2)  # of the depth, which only the waves see
+        tensors = {"weight": _array(weight), "bias": _array(waves[:, out * width :])}
+        fields = {"in": width + 1, "out": out, "terms": len(waves), "basis": "fourier"}
+        self._layers.add("galerkin_linear", tensors, **fields, period=2 * np.pi / (first * float(module.dilation)))
+        return torch.cat([module(row) for row in z.split(1)])
+
+    def _add_by_time(self, module: _ByTime, path: str, z: Any, s: Any) -> Any:
+        """z + n(s), (1 + a) z + b with [a, b] = n(s), cat[z, n(s)] or cat[n(s), z], where n is the net of the time."""
+        if module.kind in ("cat", "cat_first"):
+            if z.dim() != 2:
+                raise RuntimeError("features beside an image")
+            inner = LayerList(f"{self._layers.name}.{len(self._layers.layers)}.layers")
+            features = module.net.values(s).shape[1]
+            zeros = np.zeros((features, z.shape[1]))
+            inner.add_dense(DenseModule(path, zeros, None))
+            values = self._add_film(inner, module, path, features, s)
+            self._layers.tensors.update(inner.tensors)
+            self._layers.add("skip" if module.kind == "cat" else "augment", layers=inner.layers)
+            return torch.cat([z, values] if module.kind == "cat" else [values, z], 1)
+        values = self._add_film(self._layers, module, path, z.shape[1] * (2 if module.kind == "film" else 1), s)
+        values = values.reshape(*values.shape, *[1] * (z.dim() - 2))
+        if module.kind == "add":
+            return z + values
+        scales, shifts = values.chunk(2, 1)
+        return (1 + scales) * z + shifts
+
+    def _add_film(self, layers: LayerList, module: _ByTime, path: str, answers: int, s: Any) -> Any:
+        """Of a net with a shift for each channel, or with scales and then shifts; RuntimeError where it has not `answers`."""
+        inner = LayerList(f"{layers.name}.{len(layers.layers)}.layers")
+        converter, z, net = Converter(inner, self._dtype), s.reshape(-1, 1), module.net
+        found = frequencies(net)
+        if found is not None:
+            inner.add_fourier_features(*found)
+            z = net.first(s)
+        elif net.scale != 1:
+            inner.add_dense(DenseModule(path, np.array([[net.scale]]), None))
+            z = net.scale * z
+        z = converter._add_each(net.parts[found is not None :], path, z, s)
+        if z.shape[1] != answers:
+            raise RuntimeError(f"{z.shape[1]} answers of a net of the time, {answers} wanted")
+        if module.kind != "film":
+            inner.add_dense(DenseModule(path, np.eye(2 * answers)[:, answers:], None))
+        layers.tensors.update(inner.tensors)
+        layers.add("film", gate="one_plus", layers=inner.layers)
+        return z
+
     def _within(self, kind: str, module: Any, path: str, z: Any, s: Any) -> Any:
-        """augment: cat[module(z), z]; residual: z + module(z)."""
+        """augment: cat[module(z), z]; skip: cat[z, module(z)]; residual: z + module(z)."""
         inner = LayerList(f"{self._layers.name}.{len(self._layers.layers)}.layers")
         y = Converter(inner, self._dtype).add(module, path, z, s)
         self._layers.tensors.update(inner.tensors)
         self._layers.add(kind, layers=inner.layers)
-        return torch.cat([y, z], 1) if kind == "augment" else z + y
+        return z + y if kind == "residual" else torch.cat([y, z] if kind == "augment" else [z, y], 1)
 
-    def _add_known(self, module: Any, path: str) -> None:
+    def _add_known(self, module: Any, path: str, z: Any) -> None:
         tensors = {
             name: _array(tensor.to(self._dtype))
             for name, tensor in module.state_dict().items()
@@ -195,18 +217,28 @@ class Converter:
                 self._layers.add("gelu", approximate=module.approximate)
             case nn.Tanh() | nn.Sigmoid() | nn.ReLU() | nn.SiLU() | nn.SELU():
                 self._layers.add(type(module).__name__.lower())
+            case nn.Hardtanh():  # and ReLU6
+                self._layers.add("clamp", low=float(module.min_val), high=float(module.max_val))
+            case nn.ConvTranspose2d() if module.groups == 1 and module.dilation == (1, 1):
+                fields: dict[str, Any] = {"in": module.in_channels, "out": module.out_channels, "bias": module.bias is not None}
+                fields |= self._squares(module, path, _SIZES | {"output_padding": "output_padding"})
+                self._layers.add("conv_transpose2d", tensors, **fields)
+            case nn.Upsample() if module.mode == "nearest" and _factor(module) > 0:
+                self._layers.add("upsample", scale_factor=_factor(module))
             case nn.AvgPool2d() | nn.MaxPool2d():
                 self._add_pool(module, path)
+            case nn.AdaptiveAvgPool2d() if _cell(module, z) > 0:
+                self._layers.add("avg_pool", kernel=_cell(module, z))
             case nn.Flatten() if (module.start_dim, module.end_dim) == (1, -1):
                 self._layers.add("flatten")
             case nn.PixelShuffle():
                 self._layers.add("pixel_shuffle", upscale_factor=module.upscale_factor)
             case nn.PixelUnshuffle():
                 self._layers.add("pixel_unshuffle", downscale_factor=module.downscale_factor)
-            case nn.Identity() | nn.Dropout():
+            case nn.Identity() | nn.Dropout() | nn.Dropout1d() | nn.Dropout2d() | nn.AlphaDropout():
                 pass  # nothing, in eval mode
             case _:
-                raise _refuse(path, module, f"the format has no layer for {module}")
+                raise refuse(path, module, f"the format has no layer for {module}")
 
     def _add_conv(self, module: Any, path: str, tensors: dict[str, Array]) -> None:
         padding = module.padding
@@ -215,7 +247,7 @@ class Converter:
         if padding == "valid":
             padding = (0, 0)
         if module.stride[0] != module.stride[1] or any(size % 2 == 0 for size in module.kernel_size if module.padding == "same"):
-            raise _refuse(path, module, "its stride differs by direction, or its padding by side")
+            raise refuse(path, module, "its stride differs by direction, or its padding by side")
         self._layers.add(
             "conv2d",
             tensors,
@@ -226,40 +258,46 @@ class Converter:
             padding_size=list(padding),
         )
 
-    def _add_pool(self, module: Any, path: str) -> None:
-        """Square cells only; padding counts in a mean, and is never the largest."""
+    @staticmethod
+    def _squares(module: Any, path: str, names: Mapping[str, str]) -> dict[str, int]:
+        """Sizes that the format has for both directions at once, by its names."""
         fields = {}
-        for name in ("kernel_size", "stride", "padding"):
-            sizes = _pair(getattr(module, name))
-            if sizes[0] != sizes[1]:
-                raise _refuse(path, module, f"{name}={sizes}: the format pools over squares")
-            fields[name] = sizes[0]
-        padded = fields["padding"] > 0
+        for name, field in names.items():
+            height, width = _pair(getattr(module, name))
+            if height != width:
+                raise refuse(path, module, f"{name}={(height, width)}: the format has squares only")
+            fields[field] = height
+        return fields
+
+    def _add_pool(self, module: Any, path: str) -> None:
+        """Padding counts in a mean, and is never the largest."""
+        fields = self._squares(module, path, _SIZES)
         lacks = {"ceil_mode": False, "divisor_override": None, "return_indices": False, "dilation": 1}
-        lacks |= {"count_include_pad": True} if padded else {}
+        lacks |= {"count_include_pad": True} if fields["padding"] > 0 else {}
         for name, wanted in lacks.items():
             found = getattr(module, name, wanted)
             if found != wanted and found != (wanted, wanted):
-                raise _refuse(path, module, f"{name}={found}: the format pools with {name}={wanted} only")
-        kind = "avg_pool" if isinstance(module, nn.AvgPool2d) else "max_pool"
-        self._layers.add(kind, kernel=fields["kernel_size"], stride=fields["stride"], padding=fields["padding"])
+                raise refuse(path, module, f"{name}={found}: the format pools with {name}={wanted} only")
+        self._layers.add("avg_pool" if isinstance(module, nn.AvgPool2d) else "max_pool", None, **fields)
 
     def _add_composed(self, module: Any, path: str, z: Any, s: Any) -> Any:
         """A module of the user's own: the first composition of its children that gives its answers."""
         probes, depths = far(z, s)
         wanted = apply(module, probes, depths)
         reasons = []
-        for composed, residual in _compositions(module):
+        for composed, kind in _compositions(module, z):
             trial = LayerList(self._layers.name)
             trial.layers, trial.tensors = list(self._layers.layers), dict(self._layers.tensors)
             converter = Converter(trial, self._dtype)
             try:
-                found = (converter._within("residual", composed, path, probes, depths) if residual
+                found = (converter._within(kind, composed, path, probes, depths) if kind
                          else converter.add(composed, path, probes, depths))  # fmt: skip
             except NotExportable as error:
                 reasons.append(str(error))
+                if reasons.count(reasons[-1]) > REFUSALS_MAX:
+                    break
                 continue
-            except (RuntimeError, TypeError, IndexError):  # shapes that do not fit, a child that takes more
+            except (RuntimeError, TypeError, IndexError, AttributeError):  # shapes that do not fit, a child that takes more
                 continue
             if difference(found, wanted, len(z)) <= AGREEMENT:
                 self._layers.layers, self._layers.tensors = trial.layers, trial.tensors
@@ -267,26 +305,27 @@ class Converter:
         if reasons:
             raise NotExportable(reasons[0])
         names = ", ".join(f"{name} ({type(child).__name__})" for name, child in module.named_children())
-        raise _refuse(
+        raise refuse(
             path, module, f"its answers are none of the compositions of its children that are tried: {names or 'it has none'}"
         )
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+def _pair(value: Any) -> tuple[Any, Any]:
+    return value if isinstance(value, tuple) else (value, value)
 
 
-def _hidden(module: Any) -> str:
-    """What computes beside the module's forward; empty: nothing."""
-    if hasattr(module, "parametrizations"):
-        names = [f"{type(one).__name__.lstrip('_')} of {name}" for name, list_ in module.parametrizations.items() for one in list_]
-        return (f"it is parametrized ({', '.join(names)}); torch.nn.utils.parametrize.remove_parametrizations(module, name) "
-                "keeps its answers")  # fmt: skip
-    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    names = [getattr(hook, "__name__", type(hook).__name__) for hook in hooks]
-    if names:
-        return f"its forward has hooks ({', '.join(names)}); remove them (torch.nn.utils.remove_weight_norm, remove_spectral_norm)"
-    return ""
+def _cell(module: Any, z: Any) -> int:
+    """The size of the square cells of an adaptive pool over images z; 0: it has no such cells."""
+    sizes = [(size, size if cells is None else cells) for size, cells in zip(z.shape[2:], _pair(module.output_size), strict=False)]
+    found = {size // cells for size, cells in sizes if size % cells == 0}
+    return found.pop() if z.dim() == 4 and len(found) == 1 and all(size % cells == 0 for size, cells in sizes) else 0
+
+
+def _factor(module: Any) -> int:
+    """Of an Upsample; 0: it has none, or differs by direction."""
+    factors = set(_pair(module.scale_factor))
+    factor = factors.pop() if len(factors) == 1 else None
+    return int(factor) if factor is not None and factor == int(factor) else 0
 
 
 class _Time(nn.Module):  # type: ignore[misc]
@@ -304,20 +343,45 @@ class _Function(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.name = name
 
+    def forward(self, x: Any) -> Any:
+        return _FUNCTIONS[self.name](x)
 
-def _compositions(module: Any) -> Iterator[tuple[Any, bool]]:
-    """What is tried: modules in a sequence, and whether the input is added to what they give. The simplest first."""
-    children = list(module.children())
-    lists = [child for child in children if isinstance(child, nn.ModuleList)]
-    parts = list(lists[0]) if lists else children
-    if not parts:
-        return
-    for activation, time, residual in itertools.product((None, *ACTIVATIONS), ("none", "last", "first"), (False, True)):
+
+class _ByTime(nn.Module):  # type: ignore[misc]
+    """Stands for what a net of the time does to what stands before it."""
+
+    def __init__(self, kind: str, net: TimeNet) -> None:
+        super().__init__()
+        self.kind, self.net = kind, net
+
+
+class _Steps(nn.Module):  # type: ignore[misc]
+    """Parts of a module, one after the other."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+def _between(parts: list[Part], activation: str | None) -> list[Part]:
+    steps = parts[:1]
+    for part in parts[1:]:
+        steps += [part] if activation is None else [(activation, _Function(activation)), part]
+    return steps
+
+
+def _compositions(module: Any, z: Any) -> Iterator[tuple[_Steps, str]]:
+    """What is tried: parts in a sequence, and the kind of layer that brings their input to what they give, or "". The simplest
+    first."""
+    parts, net_parts, argument = calls_of(module, z)
+    for activation in (None, *ACTIVATIONS):
         if activation is not None and len(parts) < 2:
             continue
-        sequence = [] if time == "none" else [_Time(time)]
-        for place, part in enumerate(parts):
-            sequence.append(part)
-            if activation is not None and place < len(parts) - 1:
-                sequence.append(_Function(activation))
-        yield nn.Sequential(*sequence), residual
+        steps = _between(parts, activation)
+        choices = [steps, [("t", _Time("last")), *steps], [("t", _Time("first")), *steps]]
+        if net_parts:
+            net = TimeNet(_between(net_parts, activation), *argument)
+            choices = [[*steps[:at], ("t", _ByTime(kind, net)), *steps[at:]]
+                       for at in range(len(steps) + 1) for kind in ("add", "film", "cat", "cat_first")]  # fmt: skip
+        for chosen, kind in itertools.product(choices if parts else [], ("", "residual", "skip", "augment")):
+            yield _Steps(chosen), kind

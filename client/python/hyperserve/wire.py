@@ -47,6 +47,8 @@ LIST_MODELS = _call("ListModels", v1.ListModelsRequest, v1.ListModelsReply)
 GET_MODEL = _call("GetModel", v1.GetModelRequest, v1.GetModelReply)
 GET_SERVER_INFO = _call("GetServerInfo", v1.GetServerInfoRequest, v1.GetServerInfoReply)
 PUBLISH = _call("PublishHypersolver", admin_v1.PublishHypersolverRequest, admin_v1.PublishHypersolverReply, "Admin")
+LOAD = _call("LoadModel", admin_v1.LoadModelRequest, admin_v1.LoadModelReply, "Admin")
+UNLOAD = _call("UnloadModel", admin_v1.UnloadModelRequest, admin_v1.UnloadModelReply, "Admin")
 ROLLBACK = _call("RollbackHypersolver", admin_v1.RollbackHypersolverRequest, admin_v1.RollbackHypersolverReply, "Admin")
 
 

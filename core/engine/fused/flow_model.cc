@@ -122,16 +122,64 @@ FlowInput InputOf(CorrectionInput input) {
       return FlowInput::kState0;
     case CorrectionInput::kStep:
       return FlowInput::kStep;
+    case CorrectionInput::kSlopes:
+      return FlowInput::kSlopes;
     case CorrectionInput::kDepth:
-    case CorrectionInput::kSlopes:  // of readouts only, which have no one-step method
       break;
   }
   return FlowInput::kDepth;
 }
 
+std::vector<FlowInput> InputsOf(const std::vector<CorrectionInput>& inputs) {
+  std::vector<FlowInput> result;
+  for (const CorrectionInput input : inputs) result.push_back(InputOf(input));
+  return result;
+}
+
+// Every coefficient as a matrix.
+kernels::FlowTable TableOf(const Hypersolver::TableFacts& facts, const TensorMap& tensors,
+                           int64_t dimensions) {
+  kernels::FlowTable table{.nodes = facts.nodes, .coefficients = {}, .offset = {}};
+  const TableSpec& spec = *facts.spec;
+  if (spec.evaluations == 0) return table;
+  const std::string prefix = TablePrefix(spec.evaluations);
+  const at::Tensor identity = at::eye(dimensions);
+  const auto append = [&](const at::Tensor& coefficient) {
+    const at::Tensor matrix = spec.coefficients == Coefficients::kMap
+                                  ? coefficient.contiguous()
+                                  : (identity * coefficient).contiguous();
+    const float* begin = matrix.const_data_ptr<float>();
+    table.coefficients.insert(table.coefficients.end(), begin, begin + matrix.numel());
+  };
+  const at::Tensor state = tensors.at(prefix + ".state"), slopes = tensors.at(prefix + ".slopes");
+  for (int64_t i = 0, next = 0; i < spec.evaluations; ++i) {
+    append(state[i]);
+    for (int64_t j = 0; j <= i; ++j) append(slopes[next++]);
+  }
+  const at::Tensor offset = tensors.at(prefix + ".offset").contiguous();
+  table.offset.assign(offset.const_data_ptr<float>(),
+                      offset.const_data_ptr<float>() + offset.numel());
+  return table;
+}
+
+// Sets what of a learned solver belongs to the table of so many evaluations.
+absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels::FlowModel& flow) {
+  const Hypersolver::TableFacts& facts = *learned.table(evaluations);
+  const TensorMap tensors = learned.weights().Tensors(at::kCPU, at::kFloat);
+  flow.table = TableOf(facts, tensors, flow.dimensions);
+  if (facts.spec->net.empty()) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(flow.correction,
+                      NetReader(tensors, TablePrefix(facts.spec->evaluations) + ".net",
+                                InputsOf(facts.spec->inputs))
+                          .Read(facts.spec->net));
+  flow.correction->slopes = static_cast<int>(evaluations);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction) {
+absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction,
+                                               int64_t evaluations) {
   if (model.state_shape().size() != 1) {
     return absl::UnimplementedError(
         absl::StrCat("the state ", ShapeText(model.state_shape()), " is not a vector"));
@@ -142,13 +190,13 @@ absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hyperso
   const TensorMap weights = model.weights().Tensors(at::kCPU, at::kFloat);
   HS_ASSIGN_OR_RETURN(flow.field,
                       NetReader(weights, "field", {FlowInput::kState}).Read(model.spec().field));
-  if (correction != nullptr) {
-    std::vector<FlowInput> inputs;
-    for (const CorrectionInput input : correction->spec().inputs) inputs.push_back(InputOf(input));
+  if (correction != nullptr && correction->spec().learned()) {
+    HS_RETURN_IF_ERROR(ReadTable(*correction, evaluations, flow));
+  } else if (correction != nullptr) {
     const TensorMap of_correction = correction->weights().Tensors(at::kCPU, at::kFloat);
-    HS_ASSIGN_OR_RETURN(
-        flow.correction,
-        NetReader(of_correction, "net", std::move(inputs)).Read(correction->spec().net));
+    HS_ASSIGN_OR_RETURN(flow.correction,
+                        NetReader(of_correction, "net", InputsOf(correction->spec().inputs))
+                            .Read(correction->spec().net));
   }
   const std::string misfit = kernels::FlowMisfit(flow);
   if (!misfit.empty()) return absl::UnimplementedError(misfit);

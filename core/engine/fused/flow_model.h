@@ -9,7 +9,9 @@ namespace hyperserve {
 
 // kUnimplemented says what the fused kernel cannot run: a state that is no vector, a layer that it
 // does not have, or what kernels::FlowMisfit finds. Throws as LibTorch does. `correction` may be
-// null. Reads every weight: made once per model, not per batch.
-absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction);
+// null; of a learned solver it has a table of so many evaluations. Reads every weight: made once
+// per model, not per batch.
+absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hypersolver* correction,
+                                               int64_t evaluations = 0);
 
 }  // namespace hyperserve

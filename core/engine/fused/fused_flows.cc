@@ -6,6 +6,8 @@
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/fused/flow_model.h"
+#include "core/engine/readable/solve_setup.h"
+#include "core/kernels/flow/flow_model.h"
 #include "core/model/layers/layer.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
@@ -20,21 +22,46 @@ bool RunsAgainst(const BatchSpec& spec) {
   return spec.direction != Direction::kForward && spec.direction != spec.model->spec().direction;
 }
 
+kernels::FlowDensity DensityOf(LogDensity density) {
+  switch (density) {
+    case LogDensity::kNone:
+      return kernels::FlowDensity::kNone;
+    case LogDensity::kDivergence:
+      return kernels::FlowDensity::kDivergence;
+    case LogDensity::kStepMap:
+      return kernels::FlowDensity::kStepMap;
+  }
+  return kernels::FlowDensity::kNone;
+}
+
+absl::Status CheckFixed(const BatchSpec& spec) {
+  if (spec.tier != Tier::kFast) {
+    return absl::UnimplementedError("it has tier fast only");
+  }
+  if (spec.method.method == Method::kAb2) {
+    return absl::UnimplementedError("it runs one-step methods and learned tables only");
+  }
+  if (spec.log_density != LogDensity::kNone && spec.method.method == Method::kLearned) {
+    return absl::UnimplementedError("its learned tables have no log-density");
+  }
+  if (spec.log_density != LogDensity::kNone &&
+      spec.model->state_elements() > kernels::kFlowTangents) {
+    return absl::UnimplementedError(absl::StrCat("it has log-densities of at most ",
+                                                 kernels::kFlowTangents, " dimensions, not of ",
+                                                 spec.model->state_elements()));
+  }
+  return absl::OkStatus();
+}
+
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
   const ModelSpec& model = spec.model->spec();
-  if (spec.tier != Tier::kFast) return absl::UnimplementedError("it has tier fast only");
   if (model.kind != ModelKind::kFlow) return absl::UnimplementedError("it solves flows only");
   if (spec.stepping != Stepping::kFixed) {
     return absl::UnimplementedError("it takes fixed steps only");
   }
-  if (RunsFromTable(spec.method.method)) {
-    return absl::UnimplementedError("it runs one-step methods only");
-  }
+  HS_RETURN_IF_ERROR(CheckFixed(spec));
   if (!spec.save_at.empty()) return absl::UnimplementedError("it saves no states on the way");
-  if (spec.log_density != LogDensity::kNone) {
-    return absl::UnimplementedError("it has no log-density");
-  }
   const std::array<double, 2> span = spec.span.value_or(model.span);
   if (RunsAgainst(spec) && span[0] + span[1] != model.span[0] + model.span[1]) {
     return absl::UnimplementedError(absl::StrCat("against its field it runs spans around ",
@@ -46,27 +73,53 @@ absl::Status CheckTask(const BatchSpec& spec) {
 
 }  // namespace
 
-kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, int64_t steps) {
+kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, const FixedSteps& control) {
   const SolveOptions options = OptionsOf(spec);
   return {.tableau = options.tableau,
-          .steps = static_cast<int>(steps),
+          .steps = static_cast<int>(control.steps),
           .hypersolved = options.hypersolved,
           .against = RunsAgainst(spec),
           .s0 = options.s0,
-          .s1 = options.s1};
+          .s1 = options.s1,
+          .density = DensityOf(spec.log_density),
+          .to_data = RunsToData(spec)};
+}
+
+kernels::FlowAdaptivePlan FlowPlanOf(const BatchSpec& spec, const ErrorControl& control) {
+  const SolveOptions options = OptionsOf(spec);
+  return {.tableau = options.tableau,
+          .against = RunsAgainst(spec),
+          .s0 = options.s0,
+          .s1 = options.s1,
+          .rtol = control.rtol,
+          .atol = control.atol,
+          .attempts_max = control.max_steps};
 }
 
 absl::Status FusedFlows::Supports(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckTask(spec));
-  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedFlow> flow, Find(spec));
-  if (flow->Takes(FlowPlanOf(spec, 1))) return absl::OkStatus();
+  if (spec.method.method != Method::kLearned) return Supports(spec, 0);
+  for (const TableSpec& table : spec.correction->spec().tables) {
+    HS_RETURN_IF_ERROR(Supports(spec, table.evaluations));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FusedFlows::Supports(const BatchSpec& spec, int64_t evaluations) {
+  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedFlow> flow, Find(spec, evaluations));
+  if (flow->Takes(FlowPlanOf(spec, FixedSteps{}))) {
+    return absl::OkStatus();
+  }
   return absl::UnimplementedError(absl::StrCat("the model's weights and the stages of ",
                                                PrintMethod(spec.method),
                                                " do not fit in the memory of a multiprocessor"));
 }
 
-absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpec& spec) {
-  const std::pair key(spec.model.get(), spec.correction.get());
+absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpec& spec,
+                                                                  int64_t evaluations) {
+  const kernels::FlowPrecision precision =
+      spec.tier == Tier::kFast ? kernels::FlowPrecision::kFast : kernels::FlowPrecision::kExact;
+  const Key key(spec.model.get(), spec.correction.get(), precision, evaluations);
   const auto is_of = [&](const Entry& entry) {
     return entry.model.lock() == spec.model && entry.correction.lock() == spec.correction;
   };
@@ -77,13 +130,13 @@ absl::StatusOr<std::shared_ptr<const FusedFlow>> FusedFlows::Find(const BatchSpe
   }
   Entry made{.model = spec.model, .correction = spec.correction, .flow = [&]() -> Found {
                HS_ASSIGN_OR_RETURN(const kernels::FlowModel flow,
-                                   FlowModelOf(*spec.model, spec.correction.get()));
-               return make_(flow);
+                                   FlowModelOf(*spec.model, spec.correction.get(), evaluations));
+               return make_(flow, precision);
              }()};
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [](const auto& one) {
     const Entry& entry = one.second;
-    const bool had_correction = one.first.second != nullptr;
+    const bool had_correction = std::get<const Hypersolver*>(one.first) != nullptr;
     return entry.model.expired() || (had_correction && entry.correction.expired());
   });
   return entries_.try_emplace(key, std::move(made)).first->second.flow;

@@ -5,13 +5,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/fused/fused_flow.h"
 #include "core/kernels/flow/flow_model.h"
 #include "core/model/net/model.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
@@ -25,10 +26,15 @@ class FusedFlows {
   // LibTorch does. Precondition: CheckSpec(spec).ok().
   absl::Status Supports(const BatchSpec& spec);
 
-  // The flow of a spec. Fails with the reason of Supports; throws as LibTorch does.
-  absl::StatusOr<std::shared_ptr<const FusedFlow>> Find(const BatchSpec& spec);
+  // The flow of a spec; of a learned solver, by its table of so many evaluations. Fails with the
+  // reason of Supports; throws as LibTorch does.
+  absl::StatusOr<std::shared_ptr<const FusedFlow>> Find(const BatchSpec& spec,
+                                                        int64_t evaluations = 0);
 
  private:
+  absl::Status Supports(const BatchSpec& spec, int64_t evaluations);
+
+  using Key = std::tuple<const Model*, const Hypersolver*, kernels::FlowPrecision, int64_t>;
   using Found = absl::StatusOr<std::shared_ptr<const FusedFlow>>;
   struct Entry {
     std::weak_ptr<const Model> model;
@@ -39,10 +45,11 @@ class FusedFlows {
   const MakeFusedFlow make_;
   std::mutex mutex_;
   // By address; guarded by mutex_. An entry whose model has gone says nothing of another there.
-  std::map<std::pair<const Model*, const Hypersolver*>, Entry> entries_;
+  std::map<Key, Entry> entries_;
 };
 
-// The plan of a solve in `steps` steps. Precondition: the spec is of a flow and of fixed steps.
-kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, int64_t steps);
+// The plan of a solve. Precondition: the spec is of a flow, and of the control's stepping.
+kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, const FixedSteps& control);
+kernels::FlowAdaptivePlan FlowPlanOf(const BatchSpec& spec, const ErrorControl& control);
 
 }  // namespace hyperserve

@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,9 +19,11 @@
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/readable/batch_rows.h"
+#include "core/engine/readable/row_costs.h"
 #include "core/io/tensor.h"
 #include "core/kernels/flow/flow_model.h"
 #include "core/model/net/model.h"
+#include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 
@@ -32,37 +35,56 @@ constexpr int64_t kGroupRows = 64;
 
 int64_t StepsOf(const Segment& segment) { return std::get<FixedSteps>(segment.control).steps; }
 
+// What the kernel says of some rows, on the host. Log-densities and evaluations: of the plans that
+// have them, else empty.
+struct Ends {
+  std::span<const float> states, log_densities;
+  std::span<const int32_t> evaluations;
+  std::span<const uint8_t> fits;  // kernels::RowFit
+
+  Ends Rows(size_t begin, size_t count) const {
+    const auto part = [&](const auto& all) {
+      const size_t of_row = all.size() / fits.size();
+      return all.subspan(begin * of_row, count * of_row);
+    };
+    return {part(states), part(log_densities), part(evaluations), part(fits)};
+  }
+};
+
 // Infinities and what is not a number have all bits of the exponent set. A loop that the compiler
 // vectorises: there are millions of numbers.
-bool AllFinite(const TensorView& floats) {
+bool AllFinite(std::span<const float> floats) {
   constexpr uint32_t kExponent = 0x7f800000;
-  const auto* bits = reinterpret_cast<const uint32_t*>(floats.bytes.data());
   bool finite = true;
-  for (size_t i = 0; i < floats.bytes.size() / sizeof(uint32_t); ++i) {
-    finite &= (bits[i] & kExponent) != kExponent;
+  for (const float value : floats) {
+    finite &= (std::bit_cast<uint32_t>(value) & kExponent) != kExponent;
   }
   return finite;
 }
 
 class FusedRun final : public Run {
  public:
-  FusedRun(const BatchSpec& spec, StreamLease stream, std::shared_ptr<const FusedFlow> flow)
+  FusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find)
       : spec_(spec),
         stream_(std::move(stream)),
-        flow_(std::move(flow)),
-        stages_(OptionsOf(spec).tableau.solution_stages()) {}
+        find_(std::move(find)),
+        costs_(spec),
+        stages_(OptionsOf(spec).tableau.solution_stages()),
+        passes_(spec.log_density == LogDensity::kNone ? 1 : 1 + kernels::kFlowTangents) {}
 
   int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
 
   absl::StatusOr<Ticket> Admit(const Segment& segment) override {
     HS_RETURN_IF_ERROR(CheckSegment(spec_, segment));
-    const int64_t steps_max = kLaunchEvaluationsMax / stages_;
-    if (StepsOf(segment) > steps_max) {
+    const int64_t steps_max = kLaunchEvaluationsMax / (std::max<int64_t>(stages_, 1) * passes_);
+    if (!adaptive() && !learned() && StepsOf(segment) > steps_max) {
       return absl::InvalidArgumentError(
           absl::StrCat(StepsOf(segment), " steps, more than ", steps_max,
                        ", the most of this method in tier fast; ask for tier exact"));
     }
-    waiting_.push_back({.ticket = next_ticket_, .segment = segment});
+    HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow,
+                        find_(learned() ? StepsOf(segment) : 0));
+    waiting_.push_back({.ticket = next_ticket_, .segment = segment, .flow = std::move(flow)});
     return next_ticket_++;
   }
 
@@ -90,9 +112,17 @@ class FusedRun final : public Run {
   struct Waiting {
     Ticket ticket;
     Segment segment;
+    std::shared_ptr<const FusedFlow> flow;
   };
 
   int64_t dimensions() const { return spec_.model->state_elements(); }
+  int64_t densities() const { return spec_.log_density == LogDensity::kNone ? 0 : 1; }
+  bool adaptive() const { return spec_.stepping == Stepping::kErrorControlled; }
+  bool learned() const { return spec_.method.method == Method::kLearned; }
+  // Evaluations of f of one of its rows. Precondition: not adaptive.
+  int64_t EvaluationsOf(const Segment& segment) const {
+    return learned() ? StepsOf(segment) : StepsOf(segment) * stages_;
+  }
 
   absl::Status SolveWaiting(const std::function<bool()>& cancelled) {
     if (waiting_.empty()) return absl::OkStatus();
@@ -108,29 +138,43 @@ class FusedRun final : public Run {
     if (spec_.entry != Entry::kNoise) {
       z0 = ReadRows(spec_, segments, at::kFloat, device).contiguous();
     }
-    // The states, then the marks of rows that do not fit: one copy to the host.
-    const int64_t state_bytes = count * dimensions() * static_cast<int64_t>(sizeof(float));
+    // The states, a number more of each row where the plan has one, and how the rows fit: one copy
+    // to the host.
+    const int64_t more = adaptive() ? 1 : densities();
+    const int64_t more_at = count * dimensions(), fits_at = (count * (dimensions() + more)) * 4;
     const at::Tensor ends =
-        at::empty({state_bytes + count}, at::TensorOptions(device).dtype(at::kByte));
+        at::empty({fits_at + count}, at::TensorOptions(device).dtype(at::kByte));
+    auto* numbers = static_cast<float*>(ends.data_ptr());
     kernels::FlowRows rows{.z0 = z0.defined() ? z0.const_data_ptr<float>() : nullptr,
-                           .z1 = static_cast<float*>(ends.data_ptr()),
-                           .unfit = ends.data_ptr<uint8_t>() + state_bytes};
-    for (const Segment& segment : segments) {
-      HS_RETURN_IF_ERROR(Launch(segment, cancelled, rows));
-    }
-    const at::Tensor here = OnHost(ends);
-    const auto* bytes = reinterpret_cast<const std::byte*>(here.const_data_ptr<uint8_t>());
-    const TensorView states{.dtype = Dtype::kF32,
-                            .shape = {count, dimensions()},
-                            .bytes = {bytes, static_cast<size_t>(state_bytes)}};
-    const TensorView marks{.dtype = Dtype::kU8,
-                           .shape = {count},
-                           .bytes = {bytes + state_bytes, static_cast<size_t>(count)}};
-    int64_t first = 0;
+                           .z1 = numbers,
+                           .log_density = numbers + more_at,
+                           .evaluations = reinterpret_cast<int32_t*>(numbers + more_at),
+                           .unfit = ends.data_ptr<uint8_t>() + fits_at};
     for (const Waiting& one : waiting_) {
-      const int64_t many = one.segment.rows;
-      HS_ASSIGN_OR_RETURN(BatchResult result, Finish(one.segment, RowsOf(states, first, many),
-                                                     RowsOf(marks, first, many), cancelled));
+      HS_RETURN_IF_ERROR(adaptive() ? LaunchAdaptive(one, cancelled, rows)
+                                    : LaunchFixed(one, cancelled, rows));
+    }
+    return Finish(OnHost(ends), count, cancelled);
+  }
+
+  absl::Status Finish(const at::Tensor& ends, int64_t count,
+                      const std::function<bool()>& cancelled) {
+    const auto rows = static_cast<size_t>(count), size = static_cast<size_t>(dimensions());
+    const auto* numbers = static_cast<const float*>(ends.const_data_ptr());
+    const float* more = numbers + rows * size;
+    const size_t densities_count = rows * static_cast<size_t>(densities());
+    const size_t evaluations_count = adaptive() ? rows : 0;
+    const Ends all{
+        .states = {numbers, rows * size},
+        .log_densities = {more, densities_count},
+        .evaluations = {reinterpret_cast<const int32_t*>(more), evaluations_count},
+        .fits = {reinterpret_cast<const uint8_t*>(more + densities_count + evaluations_count),
+                 rows}};
+    size_t first = 0;
+    for (const Waiting& one : waiting_) {
+      const auto many = static_cast<size_t>(one.segment.rows);
+      HS_ASSIGN_OR_RETURN(BatchResult result,
+                          ResultOf(one.segment, all.Rows(first, many), cancelled));
       finished_.push_back({.ticket = one.ticket, .rows = std::move(result)});
       first += many;
     }
@@ -160,62 +204,122 @@ class FusedRun final : public Run {
     if (stream_->device().is_cuda()) stream_->synchronize();
   }
 
+  // Asks before a launch.
+  absl::Status CheckCancelled(const std::function<bool()>& cancelled) const {
+    if (!cancelled || !cancelled()) return absl::OkStatus();
+    Wait();  // the weights may go with this run
+    return absl::CancelledError("the batch was cancelled");
+  }
+
   // Solves one segment; moves the pointers in `rows` behind it.
-  absl::Status Launch(const Segment& segment, const std::function<bool()>& cancelled,
-                      kernels::FlowRows& rows) {
-    const kernels::FlowPlan plan = FlowPlanOf(spec_, StepsOf(segment));
-    const int64_t evaluations = plan.steps * stages_, at_once = LaunchRows(evaluations);
-    rows.seed = segment.seed;
+  absl::Status LaunchFixed(const Waiting& one, const std::function<bool()>& cancelled,
+                           kernels::FlowRows& rows) {
+    const Segment& segment = one.segment;
+    const kernels::FlowPlan plan = FlowPlanOf(spec_, std::get<FixedSteps>(segment.control));
+    const int64_t evaluations = std::max<int64_t>(EvaluationsOf(segment), 1) * passes_;
+    const int64_t at_once = LaunchRows(evaluations);
     for (int64_t begin = 0; begin < segment.rows; begin += at_once) {
       rows.count = std::min(at_once, segment.rows - begin);
       MakeRoom(std::max(rows.count, kLaunchRowsLeast) * evaluations);
-      if (cancelled && cancelled()) {
-        Wait();  // the weights may go with this run
-        return absl::CancelledError("the batch was cancelled");
-      }
-      rows.first_row = segment.first_row + static_cast<uint64_t>(begin);
-      flow_->Solve(plan, rows);
-      if (rows.z0 != nullptr) rows.z0 += rows.count * dimensions();
-      rows.z1 += rows.count * dimensions();
-      rows.unfit += rows.count;
+      HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
+      Start(one, begin, plan, rows);
+      Skip(rows);
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<BatchResult> Finish(const Segment& segment, const TensorView& states,
-                                     const TensorView& unfit,
-                                     const std::function<bool()>& cancelled) const {
+  // A launch that ended before its rows did is made again with fewer.
+  absl::Status LaunchAdaptive(const Waiting& one, const std::function<bool()>& cancelled,
+                              kernels::FlowRows& rows) {
+    const Segment& segment = one.segment;
+    const kernels::FlowAdaptivePlan plan =
+        FlowPlanOf(spec_, std::get<ErrorControl>(segment.control));
+    const int64_t launches =
+        segment.rows / std::max(one.flow->RowsAtOnce(plan), kLaunchRowsLeast) + 1;
+    int64_t at_once = (segment.rows + launches - 1) / launches;
+    for (int64_t begin = 0; begin < segment.rows;) {
+      rows.count = std::min(at_once, segment.rows - begin);
+      HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
+      Start(one, begin, plan, rows);
+      if (rows.count > kLaunchRowsLeast && AnyUnfinished(rows)) {
+        at_once = std::max(kLaunchRowsLeast, rows.count / 2);
+        continue;
+      }
+      begin += rows.count;
+      Skip(rows);
+    }
+    return absl::OkStatus();
+  }
+
+  static void Start(const Waiting& one, int64_t begin, const kernels::FlowTask& task,
+                    kernels::FlowRows& rows) {
+    rows.seed = one.segment.seed;
+    rows.first_row = one.segment.first_row + static_cast<uint64_t>(begin);
+    one.flow->Solve(task, rows);
+  }
+
+  void Skip(kernels::FlowRows& rows) const {
+    if (rows.z0 != nullptr) rows.z0 += rows.count * dimensions();
+    rows.z1 += rows.count * dimensions();
+    rows.log_density += rows.count * densities();
+    rows.evaluations += rows.count;
+    rows.unfit += rows.count;
+  }
+
+  // Waits for the device.
+  bool AnyUnfinished(const kernels::FlowRows& rows) const {
+    const at::Tensor fits = at::from_blob(rows.unfit, {rows.count},
+                                          at::TensorOptions(stream_->device()).dtype(at::kByte));
+    return fits.eq(kernels::kRowUnfinished).any().item<bool>();
+  }
+
+  absl::StatusOr<BatchResult> ResultOf(const Segment& segment, const Ends& ends,
+                                       const std::function<bool()>& cancelled) const {
     const auto count = static_cast<size_t>(segment.rows);
-    const int64_t steps = StepsOf(segment);
-    const int64_t nfe = steps * stages_;
-    const int64_t corrections = spec_.correction == nullptr ? 0 : steps;
-    const int64_t macs = nfe * spec_.model->field_macs() +
-                         (spec_.correction == nullptr ? 0 : corrections * spec_.correction->macs());
     BatchResult result;
     result.status.assign(count, RowStatus::kConverged);
-    if (spec_.want_state) result.state = HostTensor::CopyOf(states);
-    result.nfe.assign(count, static_cast<int32_t>(nfe));
-    result.correction_evaluations.assign(count, static_cast<int32_t>(corrections));
-    result.macs.assign(count, macs);
+    if (spec_.want_state) {
+      result.state = HostTensor::CopyOf({.dtype = Dtype::kF32,
+                                         .shape = {segment.rows, dimensions()},
+                                         .bytes = std::as_bytes(ends.states)});
+    }
+    if (spec_.want_depth) result.depth.assign(count, OptionsOf(spec_).s1);
+    if (densities() > 0) {
+      result.log_density = HostTensor::Zeros(Dtype::kF64, {segment.rows});
+      std::ranges::copy(ends.log_densities, result.log_density.as<double>().begin());
+    }
+    if (adaptive()) {
+      for (const int32_t nfe : ends.evaluations) costs_.Append(nfe, 0, result);
+    } else {
+      costs_.Append(EvaluationsOf(segment), CorrectionsOf(segment), result);
+      result.nfe.resize(count, result.nfe.front());
+      result.correction_evaluations.resize(count, result.correction_evaluations.front());
+      result.macs.resize(count, result.macs.front());
+    }
     result.bucket = (segment.rows + kGroupRows - 1) / kGroupRows * kGroupRows;
-    HS_RETURN_IF_ERROR(
-        SolveAgain(spec_, stream_, segment, Unfit(states, unfit), cancelled, result));
+    HS_RETURN_IF_ERROR(SolveAgain(spec_, stream_, segment, Unfit(ends), cancelled, result));
     return result;
   }
 
-  // The places of the rows that the kernel could not carry or whose end is not finite.
-  std::vector<int64_t> Unfit(const TensorView& states, const TensorView& unfit) const {
+  // Evaluations of g of one of its rows.
+  int64_t CorrectionsOf(const Segment& segment) const {
+    if (spec_.correction == nullptr) return 0;
+    if (!learned()) return StepsOf(segment);
+    return spec_.correction->table(StepsOf(segment))->spec->net.empty() ? 0 : 1;
+  }
+
+  // The places of the rows that the kernel did not solve or whose end is not finite.
+  static std::vector<int64_t> Unfit(const Ends& ends) {
     std::vector<int64_t> places;
-    if (AllFinite(states) && std::ranges::count(unfit.bytes, std::byte{0}) == RowCount(unfit)) {
+    if (AllFinite(ends.states) && AllFinite(ends.log_densities) &&
+        std::ranges::count(ends.fits, kernels::kRowFits) == std::ssize(ends.fits)) {
       return places;
     }
-    const auto* numbers = reinterpret_cast<const float*>(states.bytes.data());
-    const auto size = static_cast<size_t>(dimensions());
-    for (size_t row = 0; row < unfit.bytes.size(); ++row) {
-      const float* of_row = numbers + row * size;
-      const bool finite =
-          std::all_of(of_row, of_row + size, [](float value) { return std::isfinite(value); });
-      if (!finite || unfit.bytes[row] != std::byte{0}) places.push_back(static_cast<int64_t>(row));
+    for (size_t row = 0; row < ends.fits.size(); ++row) {
+      const Ends one = ends.Rows(row, 1);
+      const bool fits = one.fits.front() == kernels::kRowFits && AllFinite(one.states) &&
+                        AllFinite(one.log_densities);
+      if (!fits) places.push_back(static_cast<int64_t>(row));
     }
     return places;
   }
@@ -223,8 +327,10 @@ class FusedRun final : public Run {
   // Fixed after construction.
   const BatchSpec spec_;
   const StreamLease stream_;
-  const std::shared_ptr<const FusedFlow> flow_;
-  const int64_t stages_;  // evaluations of f of a step
+  const FindFusedFlow find_;
+  const RowCosts costs_;
+  const int64_t stages_;  // evaluations of f of a step; 0: learned
+  const int64_t passes_;  // products of an evaluation, in those of a value alone
 
   std::vector<Waiting> waiting_;
   std::vector<SolvedSegment> finished_;
@@ -238,9 +344,8 @@ int64_t LaunchRows(int64_t evaluations) {
   return std::max(kLaunchRowsLeast, kLaunchRowEvaluations / evaluations);
 }
 
-std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream,
-                                  std::shared_ptr<const FusedFlow> flow) {
-  return std::make_unique<FusedRun>(spec, std::move(stream), std::move(flow));
+std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find) {
+  return std::make_unique<FusedRun>(spec, std::move(stream), std::move(find));
 }
 
 }  // namespace hyperserve

@@ -1,10 +1,12 @@
-// The fused engine: whole fixed-step solves of flows, one launch for a segment, tier fast. Every
-// row is solved by the first Advance after its admission.
+// The fused engine: whole solves of flows, few launches for a segment: fixed steps in tier fast,
+// and error control in tier exact. Every row is solved by the first Advance after its admission.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/engine/fused/fused_flow.h"
@@ -24,11 +26,16 @@ inline constexpr int64_t kLaunchRowsLeast = 8192;
 // The rows of one launch that makes so many evaluations of f for each.
 int64_t LaunchRows(int64_t evaluations);
 
+// The flow of a run's spec; of a learned solver, by its table of so many evaluations. Throws as
+// LibTorch does.
+using FindFusedFlow =
+    std::function<absl::StatusOr<std::shared_ptr<const FusedFlow>>(int64_t evaluations)>;
+
 // Admit refuses a segment whose rows take more evaluations of f than kLaunchEvaluationsMax with
-// kInvalidArgument. `stream` takes all work of the run and decides its device. Rows that fp16
-// cannot carry are solved again by the readable engine in tier exact, as if each were alone. Throws
-// as LibTorch does. Precondition: the engine of `flow` supports the spec (FusedFlows).
-std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream,
-                                  std::shared_ptr<const FusedFlow> flow);
+// kInvalidArgument; tangents count as evaluations. `stream` takes all work of the run and decides
+// its device. Rows that the kernel did not solve are solved again by the readable engine in tier
+// exact, as if each were alone. Throws as LibTorch does. Precondition: the engine of the flows
+// supports the spec (FusedFlows).
+std::unique_ptr<Run> MakeFusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find);
 
 }  // namespace hyperserve

@@ -13,9 +13,6 @@
 namespace hyperserve {
 namespace {
 
-// The nets see this many rows, however many there are: so the bits of a row are the same in any
-// company.
-constexpr int64_t kBucket = 1024;
 constexpr int64_t kEvaluationsAtOnce = 64;
 
 // Places that follow each other, from `from` on.
@@ -25,26 +22,34 @@ size_t StretchOf(std::span<const int64_t> places, size_t from) {
   return end - from;
 }
 
+void PutRows(const HostTensor& from, int64_t place, HostTensor& to) {
+  if (from.shape.empty()) return;
+  const auto row_bytes = static_cast<int64_t>(from.bytes.size()) / from.shape[0];
+  std::ranges::copy(from.bytes, to.bytes.begin() + place * row_bytes);
+}
+
 void PutRows(const BatchResult& from, int64_t place, BatchResult& to) {
   std::ranges::copy(from.status, to.status.begin() + place);
+  if (!to.depth.empty()) std::ranges::copy(from.depth, to.depth.begin() + place);
   std::ranges::copy(from.nfe, to.nfe.begin() + place);
   std::ranges::copy(from.correction_evaluations, to.correction_evaluations.begin() + place);
   std::ranges::copy(from.macs, to.macs.begin() + place);
-  const auto row_bytes = static_cast<int64_t>(from.state.bytes.size() / from.status.size());
-  std::ranges::copy(from.state.bytes, to.state.bytes.begin() + place * row_bytes);
+  PutRows(from.state, place, to.state);
+  PutRows(from.outputs, place, to.outputs);
+  PutRows(from.log_density, place, to.log_density);
 }
 
 }  // namespace
 
 absl::Status SolveAgain(const BatchSpec& spec, const StreamLease& stream, const Segment& segment,
                         std::span<const int64_t> places, const std::function<bool()>& cancelled,
-                        BatchResult& result) {
+                        BatchResult& result, int64_t bucket) {
   if (places.empty()) return absl::OkStatus();
   BatchSpec exact = spec;
   exact.tier = Tier::kExact;
-  const std::unique_ptr<Run> run = MakeReadableRun(exact, stream, kBucket);
-  for (size_t begin = 0; begin < places.size(); begin += kBucket) {
-    const auto part = places.subspan(begin, std::min<size_t>(kBucket, places.size() - begin));
+  const std::unique_ptr<Run> run = MakeReadableRun(exact, stream, bucket);
+  for (size_t begin = 0; begin < places.size(); begin += bucket) {
+    const auto part = places.subspan(begin, std::min<size_t>(bucket, places.size() - begin));
     std::map<Ticket, int64_t> first;
     for (size_t at = 0; at < part.size();) {
       const size_t rows = StretchOf(part, at);

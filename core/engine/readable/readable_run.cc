@@ -180,6 +180,7 @@ class ReadableRun final : public Run {
       converged.push_back(status == RowStatus::kConverged);
     }
     const at::Tensor& z = solved.state.z;
+    if (spec_.want_depth) result.depth = solved.depth;
     if (spec_.want_state) result.state = HostTensorFrom(z.to(ResultDtype(spec_)));
     std::vector<at::Tensor> saved;
     for (size_t k = 0; k < solved.saved.size(); ++k) {

@@ -47,7 +47,7 @@ int64_t RowMultiple(const LayerList& layers, const Shape& input) {
   for (const Layer& layer : layers) {
     multiple = std::max(multiple, MultipleFor(RowRuleOf(layer), *ElementCount(shape)));
     if (const LayerList* inner = InnerLayers(layer)) {
-      multiple = std::max(multiple, RowMultiple(*inner, shape));
+      multiple = std::max(multiple, RowMultiple(*inner, InnerInput(layer, shape)));
     }
     shape = OutputShape(layer, shape).value();
   }

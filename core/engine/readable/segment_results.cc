@@ -28,12 +28,14 @@ void CopyRows(const HostTensor& source, const Move& move, HostTensor& target) {
 
 template <class T>
 void CopyRows(const std::vector<T>& source, const Move& move, std::vector<T>& target) {
+  if (source.empty()) return;  // not asked for
   target.resize(static_cast<size_t>(move.rows));
   std::copy_n(source.begin() + move.from, move.count, target.begin() + move.to);
 }
 
 void CopyRows(const BatchResult& source, const Move& move, BatchResult& target) {
   CopyRows(source.status, move, target.status);
+  CopyRows(source.depth, move, target.depth);
   CopyRows(source.state, move, target.state);
   CopyRows(source.saved, move, target.saved);
   CopyRows(source.outputs, move, target.outputs);

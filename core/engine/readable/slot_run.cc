@@ -346,8 +346,9 @@ class SlotRun final : public Run {
 }  // namespace
 
 bool SlotRunSupports(const BatchSpec& spec) {
-  return spec.save_at.empty() && spec.log_density == LogDensity::kNone &&
-         !RunsFromTable(spec.method.method);
+  const SolveOptions options = OptionsOf(spec);
+  return spec.save_at.empty() && !spec.want_depth && spec.log_density == LogDensity::kNone &&
+         options.s0 < options.s1 && !RunsFromTable(spec.method.method);
 }
 
 std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {

@@ -11,47 +11,66 @@
 namespace hyperserve::kernels {
 namespace {
 
-FlowKernelPointer KernelOf(const FlowLayout& layout) {
+FlowSolveKind KindOf(const FlowPlan& plan) {
+  return plan.density == FlowDensity::kNone ? FlowSolveKind::kValues : FlowSolveKind::kTangents;
+}
+
+// Null: the model has too many dimensions for tangents.
+FlowKernelPointer KernelOf(FlowSolveKind kind, const FlowLayout& layout) {
   switch (layout.activation) {
     case FlowActivation::kSoftplus:
-      return FlowKernelFor<FlowActivation::kSoftplus>(layout.width, layout.outputs);
+      return FlowKernelFor<FlowActivation::kSoftplus>(kind, layout.width, layout.outputs);
     case FlowActivation::kTanh:
-      return FlowKernelFor<FlowActivation::kTanh>(layout.width, layout.outputs);
+      return FlowKernelFor<FlowActivation::kTanh>(kind, layout.width, layout.outputs);
     case FlowActivation::kSilu:
-      return FlowKernelFor<FlowActivation::kSilu>(layout.width, layout.outputs);
+      return FlowKernelFor<FlowActivation::kSilu>(kind, layout.width, layout.outputs);
     case FlowActivation::kRectifier:
-      return FlowKernelFor<FlowActivation::kRectifier>(layout.width, layout.outputs);
+      return FlowKernelFor<FlowActivation::kRectifier>(kind, layout.width, layout.outputs);
   }
   return nullptr;
 }
 
+int StagesOf(const FlowLayout& layout, const FlowPlan& plan) {
+  return layout.evaluations >= 0 ? layout.evaluations : plan.tableau.solution_stages();
+}
+
 // Bytes of the vectors of one warp.
-size_t VectorBytes(const FlowLayout& layout, int stages) {
-  return static_cast<size_t>(kSlotSlope1 + stages) * static_cast<size_t>((layout.outputs + 3) / 4) *
-         kLaneRows * 32 * sizeof(float);
+size_t VectorBytes(const FlowLayout& layout, const FlowPlan& plan) {
+  const int parts = KindOf(plan) == FlowSolveKind::kTangents ? 1 + kFlowTangents : 1;
+  const int halves = (layout.outputs + 3) / 4;
+  return static_cast<size_t>((kSlotSlope1 + StagesOf(layout, plan)) * parts * halves) * kLaneRows *
+         32 * sizeof(float);
 }
 
 // Warps of a block: whole warpgroups, fewer where long tableaux on deep nets leave no room for the
 // vectors of all; 0: the image does not fit.
-int WarpsOf(const FlowProgram& program, int stages) {
+int WarpsOf(const FlowProgram& program, const FlowPlan& plan) {
   if (program.layout.bytes > static_cast<uint32_t>(program.shared_bytes_max)) return 0;
   const size_t room = static_cast<size_t>(program.shared_bytes_max) - program.layout.bytes;
-  const size_t warps = room / VectorBytes(program.layout, stages);
-  return static_cast<int>(std::min<size_t>(kFlowWarps, warps)) / 4 * 4;
+  const size_t warps = room / VectorBytes(program.layout, plan);
+  return static_cast<int>(std::min<size_t>(FlowWarps(KindOf(plan)), warps)) / 4 * 4;
 }
 
-FlowSteps StepsOf(const FlowPlan& plan) {
+FlowSteps StepsOf(const FlowPlan& plan, const FlowLayout& layout) {
   FlowSteps steps = {};
-  const double eps = (plan.s1 - plan.s0) / plan.steps;
-  steps.steps = plan.steps;
-  steps.stages = plan.tableau.solution_stages();
-  steps.hypersolved = plan.hypersolved;
+  const bool by_table = layout.evaluations >= 0;
+  steps.steps = by_table ? 1 : plan.steps;
+  const double eps = (plan.s1 - plan.s0) / steps.steps;
+  steps.stages = StagesOf(layout, plan);
+  steps.hypersolved = plan.hypersolved && layout.corrected;
+  steps.density = plan.density;
+  steps.restarts_tangents = !(plan.hypersolved && layout.correction.reads_first_state);
+  steps.to_data = plan.to_data;
   for (size_t i = 0; i < kStagesMax; ++i) {
-    for (size_t j = 0; j < i; ++j) steps.a[i][j] = static_cast<float>(eps * plan.tableau.a[i][j]);
-    steps.b[i] = static_cast<float>(eps * plan.tableau.b[i]);
+    for (size_t j = 0; j < i; ++j) {
+      steps.weights[i][j] = static_cast<float>(eps * plan.tableau.a[i][j]);
+    }
     steps.c[i] = static_cast<float>(eps * plan.tableau.c[i]);
   }
-  steps.g = static_cast<float>(std::pow(eps, plan.tableau.order + 1));
+  for (size_t j = 0; j < kStagesMax; ++j) {
+    steps.weights[plan.tableau.solution_stages()][j] = static_cast<float>(eps * plan.tableau.b[j]);
+  }
+  steps.g = by_table ? 1.0f : static_cast<float>(std::pow(eps, plan.tableau.order + 1));
   steps.eps = static_cast<float>(eps);
   steps.s0 = static_cast<float>(plan.s0);
   steps.field_s0 = static_cast<float>(plan.against ? plan.s1 : plan.s0);
@@ -72,31 +91,42 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
     error = cudaDeviceGetAttribute(&made.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                    device);
   }
-  if (error == cudaSuccess) {
-    error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(KernelOf(layout)),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, made.shared_bytes_max);
+  if (layout.precision == FlowPrecision::kExact) {
+    if (error == cudaSuccess) error = PrepareAdaptiveFlow(made);
+    if (error == cudaSuccess) *program = made;
+    return error;
+  }
+  for (const FlowSolveKind kind : {FlowSolveKind::kValues, FlowSolveKind::kTangents}) {
+    const auto* kernel = reinterpret_cast<const void*>(KernelOf(kind, layout));
+    if (error != cudaSuccess || kernel == nullptr) continue;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 made.shared_bytes_max);
   }
   if (error == cudaSuccess) *program = made;
   return error;
 }
 
-bool FlowFits(const FlowProgram& program, int stages) { return WarpsOf(program, stages) > 0; }
+bool FlowFits(const FlowProgram& program, const FlowPlan& plan) {
+  return KernelOf(KindOf(plan), program.layout) != nullptr && WarpsOf(program, plan) > 0;
+}
 
 cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const FlowRows& rows,
                       cudaStream_t stream) {
   if (rows.count == 0) return cudaSuccess;
   FlowLaunch launch{.layout = program.layout,
                     .image = static_cast<const uint4*>(program.image),
-                    .steps = StepsOf(plan),
+                    .steps = StepsOf(plan, program.layout),
                     .rows = rows};
-  const int warps = WarpsOf(program, launch.steps.stages);
-  if (warps == 0) return cudaErrorInvalidValue;
+  if (!FlowFits(program, plan)) return cudaErrorInvalidValue;
   const int64_t groups = (rows.count + kGroupRows - 1) / kGroupRows;
+  // One warpgroup has nobody to take turns with.
+  const bool alone = KindOf(plan) == FlowSolveKind::kTangents && groups <= program.multiprocessors;
+  const int warps = alone ? 4 : WarpsOf(program, plan);
   const unsigned grid = static_cast<unsigned>(std::min<int64_t>(groups, program.multiprocessors));
-  const size_t shared = program.layout.bytes + static_cast<size_t>(warps) *
-                                                   VectorBytes(program.layout, launch.steps.stages);
-  KernelOf(program.layout)<<<grid, static_cast<unsigned>(warps) * 32, shared, stream>>>(launch);
+  const size_t shared =
+      program.layout.bytes + static_cast<size_t>(warps) * VectorBytes(program.layout, plan);
+  KernelOf(KindOf(plan),
+           program.layout)<<<grid, static_cast<unsigned>(warps) * 32, shared, stream>>>(launch);
   return cudaGetLastError();
 }
 

@@ -27,12 +27,26 @@ struct FlowProgram {
 // For the current device. `image`: a copy of FlowImage::bytes on it.
 cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram* program);
 
-// Whether the image and the slopes of so many stages fit into shared memory.
-bool FlowFits(const FlowProgram& program, int stages);
+// Whether the image and the slopes of the plan's stages fit into shared memory; a log-density wants
+// a model of at most kFlowTangents dimensions, too.
+bool FlowFits(const FlowProgram& program, const FlowPlan& plan);
 
 // Preconditions: plan.steps >= 1; plan.hypersolved only with a correction; the program's device is
-// current. cudaErrorInvalidValue: not FlowFits(program, the plan's stages).
+// current. cudaErrorInvalidValue: not FlowFits(program, plan).
 cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const FlowRows& rows,
                       cudaStream_t stream);
+
+// Solves under error control, of images that were packed for tier exact. The controller is
+// flow_control.h. A launch ends after kFlowRoundsMax rounds, each an evaluation of f of all rows
+// under way.
+inline constexpr int kFlowRoundsMax = 1200;
+cudaError_t PrepareAdaptiveFlow(const FlowProgram& program);  // called by PrepareFlow
+bool FlowFits(const FlowProgram& program, const FlowAdaptivePlan& plan);
+// The rows that are under way at once. Precondition: FlowFits(program, plan).
+int64_t FlowRowsUnderWay(const FlowProgram& program, const FlowAdaptivePlan& plan);
+// Preconditions: the tableau is embedded and first same as last; the program's device is current.
+// cudaErrorInvalidValue: not FlowFits(program, plan).
+cudaError_t SolveFlow(const FlowProgram& program, const FlowAdaptivePlan& plan,
+                      const FlowRows& rows, cudaStream_t stream);
 
 }  // namespace hyperserve::kernels

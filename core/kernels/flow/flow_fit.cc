@@ -49,7 +49,7 @@ Interval SumOf(const FlowLayer& layer, size_t unit, const std::vector<Interval>&
 
 // Does every hidden number, as the kernel scales it, stay in range while no input is larger than
 // `input_max`?
-bool HiddenFits(const FlowNet& net, int dimensions, double input_max) {
+bool HiddenFits(const FlowNet& net, int dimensions, FlowPrecision precision, double input_max) {
   std::vector<Interval> x(static_cast<size_t>(FlowInputWidth(net, dimensions)),
                           {-input_max, input_max});
   for (size_t l = 0; l + 1 < net.layers.size(); ++l) {
@@ -58,7 +58,7 @@ bool HiddenFits(const FlowNet& net, int dimensions, double input_max) {
     for (size_t i = 0; i < y.size(); ++i) {
       y[i] = ActivationOf(net.activation, FlowSlope(layer, i), SumOf(layer, i, x));
       const double largest = std::fmax(std::fabs(y[i].low), std::fabs(y[i].high));
-      if (largest * FlowScaleOf(net.activation, layer, i).out > kHiddenMax) return false;
+      if (largest * FlowScaleOf(precision, net.activation, layer, i).out > kHiddenMax) return false;
     }
     x = std::move(y);
   }
@@ -120,26 +120,37 @@ std::string NetMisfit(const FlowNet& net, const std::string& who, int dimensions
   return "";
 }
 
+std::string TableMisfit(const FlowTable& table, int dimensions) {
+  const size_t n = table.nodes.size(), size = static_cast<size_t>(dimensions);
+  const bool fits =
+      table.coefficients.size() == n * (n + 3) / 2 * size * size && table.offset.size() == n * size;
+  return fits ? "" : "the table has coefficients that do not fit its evaluations";
+}
+
 }  // namespace
 
-FlowScale FlowScaleOf(FlowActivation activation, const FlowLayer& layer, size_t unit) {
+FlowScale FlowScaleOf(FlowPrecision precision, FlowActivation activation, const FlowLayer& layer,
+                      size_t unit) {
+  const bool exact = precision == FlowPrecision::kExact;
   switch (activation) {
-    case FlowActivation::kSoftplus:
-      return {.in = kFlowSoftplusRate * std::numbers::log2e,
-              .out = 2.0 * kFlowSoftplusRate * std::numbers::log2e};
+    case FlowActivation::kSoftplus: {
+      const double rate = (exact ? 1.0 : kFlowSoftplusRate) * std::numbers::log2e;
+      return {.in = rate, .out = 2.0 * rate};
+    }
     case FlowActivation::kSilu:
+      if (exact) return {.in = std::numbers::log2e, .out = std::numbers::log2e};
       return {.in = 0.5};
     case FlowActivation::kRectifier:
       return {.out = 2.0 / (1.0 + FlowSlope(layer, unit))};
     case FlowActivation::kTanh:
-      return {};
+      return {.in = exact ? 2.0 * std::numbers::log2e : 1.0};
   }
   return {};
 }
 
-float FlowInputMax(const FlowNet& net, int dimensions) {
+float FlowInputMax(const FlowNet& net, int dimensions, FlowPrecision precision) {
   float input_max = kInputMaxMost;
-  while (input_max >= kInputMaxLeast && !HiddenFits(net, dimensions, input_max)) {
+  while (input_max >= kInputMaxLeast && !HiddenFits(net, dimensions, precision, input_max)) {
     input_max /= 2.0f;
   }
   return input_max;
@@ -163,6 +174,7 @@ std::string FlowMisfit(const FlowModel& model) {
       misfit = "the correction's activation is neither the field's nor a rectifier";
     }
   }
+  if (misfit.empty() && model.table) misfit = TableMisfit(*model.table, model.dimensions);
   return misfit;
 }
 

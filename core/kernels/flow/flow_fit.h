@@ -17,14 +17,16 @@ std::string FlowMisfit(const FlowModel& model);
 
 // No hidden number leaves fp16 while no input of the net is larger than this: a bound by intervals,
 // so that the kernel need look at inputs only.
-float FlowInputMax(const FlowNet& net, int dimensions);
+float FlowInputMax(const FlowNet& net, int dimensions,
+                   FlowPrecision precision = FlowPrecision::kFast);
 
 // The kernel's activations take in * x and give out * activation(x) (activations.cuh says why): the
 // factors go into the weights.
 struct FlowScale {
   double in = 1.0, out = 1.0;
 };
-FlowScale FlowScaleOf(FlowActivation activation, const FlowLayer& layer, size_t unit);
+FlowScale FlowScaleOf(FlowPrecision precision, FlowActivation activation, const FlowLayer& layer,
+                      size_t unit);
 
 // Of the rectifier after a unit.
 inline float FlowSlope(const FlowLayer& layer, size_t unit) {
@@ -34,7 +36,8 @@ inline float FlowSlope(const FlowLayer& layer, size_t unit) {
 inline int FlowInputWidth(const FlowNet& net, int dimensions) {
   int width = 0;
   for (const FlowInput input : net.inputs) {
-    width += input == FlowInput::kStep || input == FlowInput::kDepth ? 1 : dimensions;
+    const bool constant = input == FlowInput::kStep || input == FlowInput::kDepth;
+    width += constant ? 1 : (input == FlowInput::kSlopes ? net.slopes : 1) * dimensions;
   }
   return width;
 }

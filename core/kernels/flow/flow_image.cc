@@ -39,10 +39,11 @@ std::vector<std::vector<double>> HiddenAtOrigin(const FlowNet& net) {
 
 class Packer {
  public:
-  Packer(int dimensions, int width, int outputs)
-      : dimensions_(dimensions), width_(width), outputs_(outputs) {}
+  Packer(FlowPrecision precision, int dimensions, int width, int outputs)
+      : precision_(precision), dimensions_(dimensions), width_(width), outputs_(outputs) {}
 
   FlowNetLayout Add(const FlowNet& net);
+  uint32_t Add(const FlowTable& table);
   std::vector<std::byte> Take() { return std::move(bytes_); }
 
  private:
@@ -77,6 +78,11 @@ class Packer {
   void AddSquares(const FlowNet& net, FlowNetLayout& layout);
   void AddLast(const FlowNet& net, FlowNetLayout& layout);
 
+  FlowScale ScaleOf(const FlowNet& net, size_t layer, size_t unit) const {
+    return FlowScaleOf(precision_, net.activation, net.layers[layer], unit);
+  }
+
+  const FlowPrecision precision_;
   const int dimensions_, width_, outputs_;
   std::vector<std::byte> bytes_;
   // Of the first layer's weight, the column of each of a step's four inputs; -1: none.
@@ -86,12 +92,24 @@ class Packer {
 FlowNetLayout Packer::Add(const FlowNet& net) {
   FlowNetLayout layout;
   layout.squares = static_cast<int>(net.layers.size()) - 2;
-  layout.input_max = FlowInputMax(net, dimensions_);
+  layout.input_max = FlowInputMax(net, dimensions_, precision_);
+  layout.reads_first_state = std::ranges::count(net.inputs, FlowInput::kState0) > 0;
   AddInputs(net, layout);
   AddFirst(net, layout);
   AddSquares(net, layout);
   AddLast(net, layout);
   return layout;
+}
+
+// The nodes, the offsets, then the coefficients.
+uint32_t Packer::Add(const FlowTable& table) {
+  std::vector<float> numbers(table.nodes.begin(), table.nodes.end());
+  for (const std::vector<float>* part : {&table.offset, &table.coefficients}) {
+    numbers.insert(numbers.end(), part->begin(), part->end());
+  }
+  const uint32_t offset = Reserve(numbers.size() * sizeof(float));
+  for (size_t i = 0; i < numbers.size(); ++i) Set(offset, i, numbers[i]);
+  return offset;
 }
 
 void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
@@ -106,15 +124,20 @@ void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
       constants[input == FlowInput::kStep ? 0 : 1] = column++;
       continue;
     }
-    size_t step = 0;
-    if (input != FlowInput::kState) {
-      list.push_back(input == FlowInput::kState0   ? kSlotState0
-                     : input == FlowInput::kSlope1 ? kSlotSlope1
-                                                   : kSlotSlope2);
-      step = columns_.size();
-      columns_.resize(step + static_cast<size_t>(halves), {-1, -1, -1, -1});
-    }
-    for (int n = 0; n < dimensions_; ++n) columns_[step + n / 4][n % 4] = column++;
+    const auto add = [&](size_t step) {
+      for (int n = 0; n < dimensions_; ++n) columns_[step + n / 4][n % 4] = column++;
+    };
+    const auto add_slot = [&](int slot) {
+      list.push_back(slot);
+      columns_.resize(columns_.size() + static_cast<size_t>(halves), {-1, -1, -1, -1});
+      add(columns_.size() - static_cast<size_t>(halves));
+    };
+    if (input == FlowInput::kState) add(0);
+    if (input == FlowInput::kState0) add_slot(kSlotState0);
+    if (input == FlowInput::kSlope1) add_slot(kSlotSlope1);
+    if (input == FlowInput::kSlope2) add_slot(kSlotSlope2);
+    if (input != FlowInput::kSlopes) continue;
+    for (int j = 0; j < net.slopes; ++j) add_slot(kSlotSlope1 + j);
   }
   if (constants[0] >= 0 || constants[1] >= 0) {
     list.push_back(kSlotConstants);
@@ -134,7 +157,7 @@ void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
 void Packer::AddFirst(const FlowNet& net, FlowNetLayout& layout) {
   const FlowLayer& layer = net.layers.front();
   const size_t inputs = static_cast<size_t>(InputsOf(net, 0, dimensions_));
-  const double scale = FlowScaleOf(net.activation, layer, 0).in;
+  const double scale = ScaleOf(net, 0, 0).in;
   layout.first = Reserve(columns_.size() * MatrixBytes(16));
   for (size_t b = 0; b < columns_.size(); ++b) {
     const uint32_t step = layout.first + static_cast<uint32_t>(b) * MatrixBytes(16);
@@ -154,23 +177,33 @@ void Packer::AddFirst(const FlowNet& net, FlowNetLayout& layout) {
 
 // After the depths of the layer's inputs, a step whose first two depths are one, for the bias. The
 // bias takes up what rounding the weights does at the origin: hidden numbers are far from
-// zero on the mean, and with it goes a third of the error.
+// zero on the mean, and with it goes a third of the error. In tier exact the low halves of the
+// weights do that everywhere.
 void Packer::AddSquares(const FlowNet& net, FlowNetLayout& layout) {
   const int depths = width_ + 16;
   const std::vector<std::vector<double>> origin = HiddenAtOrigin(net);
-  layout.square = Reserve(static_cast<size_t>(layout.squares) * MatrixBytes(depths));
+  const bool exact = precision_ == FlowPrecision::kExact;
+  const size_t squares = static_cast<size_t>(layout.squares);
+  layout.square = Reserve(squares * MatrixBytes(depths));
+  if (exact) layout.square_low = Reserve(squares * MatrixBytes(width_));
   for (size_t l = 1; l + 1 < net.layers.size(); ++l) {
     const FlowLayer& layer = net.layers[l];
     const uint32_t matrix = layout.square + static_cast<uint32_t>(l - 1) * MatrixBytes(depths);
+    const uint32_t low = layout.square_low + static_cast<uint32_t>(l - 1) * MatrixBytes(width_);
     const size_t inputs = static_cast<size_t>(InputsOf(net, l, dimensions_));
-    const double in = FlowScaleOf(net.activation, layer, 0).in;
+    const double in = ScaleOf(net, l, 0).in;
     for (int n = 0; n < layer.outputs; ++n) {
       double bias = layer.bias.empty() ? 0.0 : layer.bias[n] * in;
       for (size_t k = 0; k < inputs; ++k) {
-        const double out = FlowScaleOf(net.activation, net.layers[l - 1], k).out;
+        const double out = ScaleOf(net, l - 1, k).out;
         const double weight = layer.weight[static_cast<size_t>(n) * inputs + k] * in / out;
         SetWeight(matrix, depths, static_cast<int>(k), n, weight);
-        bias += (weight - Rounded(weight)) * out * origin[l - 1][k];
+        const double rest = weight - Rounded(weight);
+        if (exact) {
+          SetWeight(low, width_, static_cast<int>(k), n, rest);
+        } else {
+          bias += rest * out * origin[l - 1][k];
+        }
       }
       SetBias(matrix, depths, width_, 1, n, bias);
     }
@@ -188,7 +221,7 @@ void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
       const int at = k / 2 * 2 * outputs_ + n / 2 * 4 + n % 2 * 2 + k % 2;
       Set(layout.last, static_cast<size_t>(at),
           static_cast<float>(layer.weight[static_cast<size_t>(n * inputs + k)] /
-                             FlowScaleOf(net.activation, *(net.layers.end() - 2), k).out));
+                             ScaleOf(net, net.layers.size() - 2, k).out));
     }
     if (!layer.bias.empty()) Set(layout.last_bias, static_cast<size_t>(n), layer.bias[n]);
   }
@@ -204,7 +237,7 @@ void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
 
 }  // namespace
 
-FlowImage PackFlow(const FlowModel& model) {
+FlowImage PackFlow(const FlowModel& model, FlowPrecision precision) {
   int width = 0;
   const auto widen = [&](const FlowNet& net) {
     for (size_t l = 0; l + 1 < net.layers.size(); ++l)
@@ -214,15 +247,21 @@ FlowImage PackFlow(const FlowModel& model) {
   if (model.correction) widen(*model.correction);
   FlowImage image;
   FlowLayout& layout = image.layout;
+  layout.precision = precision;
   layout.dimensions = model.dimensions;
   layout.width = width <= 64 ? 64 : 128;
   layout.outputs = model.dimensions <= 2 ? 2 : kFlowDimensionsMax;
   layout.activation = model.field.activation;
-  Packer packer(layout.dimensions, layout.width, layout.outputs);
+  Packer packer(precision, layout.dimensions, layout.width, layout.outputs);
   layout.field = packer.Add(model.field);
+  layout.corrected = model.correction.has_value();
   if (model.correction) {
     layout.correction_activation = model.correction->activation;
     layout.correction = packer.Add(*model.correction);
+  }
+  if (model.table) {
+    layout.evaluations = model.table->evaluations();
+    layout.table = packer.Add(*model.table);
   }
   image.bytes = packer.Take();
   layout.bytes = static_cast<uint32_t>(image.bytes.size());

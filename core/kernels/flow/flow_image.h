@@ -10,9 +10,16 @@
 
 namespace hyperserve::kernels {
 
-// Vectors of a row in shared memory; slope i stands at kSlotSlope1 + i - 1. Next: the state at the
-// start of the row that the lane solves next.
-enum FlowSlot : int { kSlotConstants = -1, kSlotState0, kSlotNext, kSlotSlope1, kSlotSlope2 };
+// Vectors of a row in shared memory; slope i stands at kSlotSlope1 + i - 1. State: at the start of
+// the step. Next: at the start of the row that the lane solves next.
+enum FlowSlot : int {
+  kSlotConstants = -1,
+  kSlotState0,
+  kSlotNext,
+  kSlotState,
+  kSlotSlope1,
+  kSlotSlope2
+};
 
 inline constexpr int kFlowTileBytes = 128;
 
@@ -24,12 +31,15 @@ struct FlowNetLayout {
   uint32_t list = 0;
   int inputs = 0;
   uint32_t first = 0, square = 0, last = 0, last_bias = 0, slopes = 0;
-  int squares = 0;  // layers between the first and the last
+  uint32_t square_low = 0;  // the low halves of the squares' weights, without bias; kExact only
+  int squares = 0;          // layers between the first and the last
+  bool reads_first_state = false;
   // No hidden number leaves fp16 while no input is larger than this.
   float input_max = 0.0f;
 };
 
 struct FlowLayout {
+  FlowPrecision precision = FlowPrecision::kFast;
   int dimensions = 0;
   int width = 0;    // of hidden layers, padded: 64 or 128
   int outputs = 0;  // dimensions, padded: 2 or 8
@@ -37,6 +47,11 @@ struct FlowLayout {
   // The correction's is either the field's or the rectifier.
   FlowActivation correction_activation = FlowActivation::kRectifier;
   FlowNetLayout field, correction;
+  bool corrected = false;  // there is a correction
+  // Of a model with a table: where its numbers stand (FlowTableAccess), and its evaluations; -1:
+  // none.
+  uint32_t table = 0;
+  int evaluations = -1;
   uint32_t bytes = 0;
 };
 
@@ -46,6 +61,6 @@ struct FlowImage {
 };
 
 // Precondition: FlowMisfit(model).empty() (flow_fit.h).
-FlowImage PackFlow(const FlowModel& model);
+FlowImage PackFlow(const FlowModel& model, FlowPrecision precision = FlowPrecision::kFast);
 
 }  // namespace hyperserve::kernels

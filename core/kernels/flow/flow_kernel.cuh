@@ -3,6 +3,7 @@
 // compile side by side.
 #pragma once
 
+#include "core/kernels/flow/flow_dual.cuh"
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_rows.cuh"
@@ -12,7 +13,8 @@
 
 namespace hyperserve::kernels {
 
-inline constexpr int kFlowWarps = 16;             // of a block: four warpgroups
+// Warps of a block: four warpgroups, and two of them where tangents take registers.
+constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kValues ? 16 : 8; }
 inline constexpr int kGroupRows = 4 * kWarpRows;  // of a warpgroup
 
 struct FlowLaunch {
@@ -23,35 +25,39 @@ struct FlowLaunch {
 };
 using FlowKernelPointer = void (*)(FlowLaunch);
 
-__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
-                 : "memory");
+// log N(z) of the noise at either end, and the stretch between: each lane's part of them.
+__device__ __forceinline__ LanePart LogDensity(const FlowLaunch& launch, const LaneVector<1>& noise,
+                                               const LanePart& stretch) {
+  constexpr float kHalfLogTau = 0.918938533f;
+  const bool in_use = threadIdx.x % 4 < launch.layout.dimensions;
+  LanePart sum;
+#pragma unroll
+  for (int m = 0; m < kLaneRows; ++m) {
+    const float z = noise.v[m][0];
+    sum.v[m] = in_use ? fmaf(-0.5f * z, z, -kHalfLogTau) : 0.0f;
+    sum.v[m] += launch.steps.to_data ? -stretch.v[m] : stretch.v[m];
   }
+  return sum;
 }
 
-__device__ __forceinline__ void AwaitImageCopy() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  PublishToProducts();
-  __syncthreads();
-}
-
-template <FlowActivation kActivation, int kWidth, int kOutputs>
-__global__ void __launch_bounds__(kFlowWarps * 32, 1)
+template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutputs>
+__global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     FlowKernel(const __grid_constant__ FlowLaunch launch) {
-  using Solver = FlowSolver<kActivation, kWidth, kOutputs>;
+  using Solver = FlowSolver<kKind, kActivation, kWidth, kOutputs>;
   StartImageCopy(launch.image, launch.layout.bytes);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
-  const RowAccess<Solver::Field::kHalves> access(launch.rows, launch.layout.dimensions);
+  const RowAccess<Solver::Net::kHalves> access(launch.rows, launch.layout.dimensions);
   Solver solver(launch.layout, launch.steps, typename Solver::Vectors(vectors));
   // Neighbouring groups of rows go to different multiprocessors.
   int group = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
   const int stride = static_cast<int>(gridDim.x * (blockDim.x / 128));
   const int groups = static_cast<int>((launch.rows.count + kGroupRows - 1) / kGroupRows);
-  for (int turn = 0; turn == 0 || group < groups; ++turn) {
+  // Warpgroups that take turns make equally many, so the last may solve rows that nobody asked for.
+  const int ahead = kKind == FlowSolveKind::kTangents ? warp / 4 * static_cast<int>(gridDim.x) : 0;
+  if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::Begin();
+  for (int turn = 0; turn == 0 || group - ahead < groups; ++turn) {
     const int64_t first = static_cast<int64_t>(group) * kGroupRows + warp % 4 * kWarpRows;
     typename Solver::Vector z;
     if (launch.rows.z0 != nullptr) {
@@ -64,26 +70,41 @@ __global__ void __launch_bounds__(kFlowWarps * 32, 1)
       z = typename Solver::Vectors(vectors).Load(kSlotNext);
     }
     if (turn == 0) AwaitImageCopy();
-    if (group >= groups) break;
+    if (group - ahead >= groups) break;
     uint32_t unfit = 0;
-    z = solver.Solve(z, unfit);
-    access.Write(first, z, unfit);
+    const typename Solver::Vector end = solver.Solve(z, unfit);
+    access.Write(first, end, unfit);
+    if constexpr (kKind == FlowSolveKind::kTangents) {
+      const typename Solver::Vector noise =
+          launch.steps.to_data ? typename Solver::Vectors(vectors).Load(kSlotState0) : end;
+      access.WriteLogDensity(first, LogDensity(launch, noise, solver.log_density()).v);
+    }
     group += stride;
   }
+  if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::End();
 }
 
-// For a layout's width and outputs.
-template <FlowActivation kActivation>
-FlowKernelPointer FlowKernelFor(int width, int outputs) {
-  if (width == 64) {
-    return outputs == 2 ? FlowKernel<kActivation, 64, 2> : FlowKernel<kActivation, 64, 8>;
+template <FlowActivation kActivation, int kWidth>
+FlowKernelPointer FlowKernelOfWidth(FlowSolveKind kind, int outputs) {
+  using enum FlowSolveKind;
+  if (kind == kTangents) {
+    return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
   }
-  return outputs == 2 ? FlowKernel<kActivation, 128, 2> : FlowKernel<kActivation, 128, 8>;
+  return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
+                      : FlowKernel<kValues, kActivation, kWidth, 8>;
 }
 
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kTanh>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSilu>(int, int);
-extern template FlowKernelPointer FlowKernelFor<FlowActivation::kRectifier>(int, int);
+// For a layout's width and outputs; null: there is none.
+template <FlowActivation kActivation>
+FlowKernelPointer FlowKernelFor(FlowSolveKind kind, int width, int outputs) {
+  return width == 64 ? FlowKernelOfWidth<kActivation, 64>(kind, outputs)
+                     : FlowKernelOfWidth<kActivation, 128>(kind, outputs);
+}
+
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kTanh>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kSilu>(FlowSolveKind, int, int);
+extern template FlowKernelPointer FlowKernelFor<FlowActivation::kRectifier>(FlowSolveKind, int,
+                                                                            int);
 
 }  // namespace hyperserve::kernels

@@ -3,6 +3,8 @@
 // next product.
 #pragma once
 
+#include <type_traits>
+
 #include "core/kernels/flow/activations.cuh"
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/mma.cuh"
@@ -35,52 +37,91 @@ __device__ __forceinline__ const T* Image(uint32_t offset) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(flow_shared) + offset);
 }
 
-// The vectors of one warp, [slot][lane row][half][lane]; each lane sees its own part alone.
-template <int kHalves>
+__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t bytes) {
+  for (uint32_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
+    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
+                 : "memory");
+  }
+}
+
+__device__ __forceinline__ void AwaitImageCopy() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  PublishToProducts();
+  __syncthreads();
+}
+
+// The vectors of one warp, [slot][part][lane row][half][lane]; each lane sees its own part alone.
+// Part 0 is a value, the others are its tangents.
+template <int kHalves, int kParts>
 class LaneVectors {
  public:
-  static constexpr int kSlotFloats = kLaneRows * kHalves * 32;
+  static constexpr int kPartFloats = kLaneRows * kHalves * 32;
+  static constexpr int kSlotFloats = kParts * kPartFloats;
 
   __device__ explicit LaneVectors(float* of_warp) : mine_(of_warp + threadIdx.x % 32) {}
 
-  __device__ __forceinline__ LaneVector<kHalves> Load(int slot) const {
+  __device__ __forceinline__ LaneVector<kHalves> Load(int slot, int part = 0) const {
     LaneVector<kHalves> x;
 #pragma unroll
     for (int i = 0; i < kLaneRows * kHalves; ++i) {
-      x.v[i / kHalves][i % kHalves] = mine_[slot * kSlotFloats + i * 32];
+      x.v[i / kHalves][i % kHalves] = mine_[slot * kSlotFloats + part * kPartFloats + i * 32];
     }
     return x;
   }
-  __device__ __forceinline__ void Store(int slot, const LaneVector<kHalves>& x) {
+  __device__ __forceinline__ void Store(int slot, const LaneVector<kHalves>& x, int part = 0) {
 #pragma unroll
     for (int i = 0; i < kLaneRows * kHalves; ++i) {
-      mine_[slot * kSlotFloats + i * 32] = x.v[i / kHalves][i % kHalves];
+      mine_[slot * kSlotFloats + part * kPartFloats + i * 32] = x.v[i / kHalves][i % kHalves];
     }
+  }
+  __device__ __forceinline__ float& Number(int slot, int row, int half) const {
+    return mine_[slot * kSlotFloats + (row * kHalves + half) * 32];
   }
 
  private:
   float* mine_;
 };
 
-// kWidth: of hidden layers, padded; kOutputs: of the last, padded.
-template <FlowActivation kActivation, int kWidth, int kOutputs>
+// kWidth: of hidden layers, padded; kOutputs: of the last, padded; kParts: of the vectors.
+template <FlowActivation kActivation, int kWidth, int kOutputs, int kParts = 1,
+          FlowPrecision kPrecision = FlowPrecision::kFast>
 class FlowNetDevice {
  public:
   static constexpr int kHalves = (kOutputs + 3) / 4;
   using Vector = LaneVector<kHalves>;
-  using Layer = Sums<kWidth>;
+  using State = Vector;
+  using Vectors = LaneVectors<kHalves, kParts>;
+  using LayerSums = Sums<kWidth>;
 
   // What a net reads beside the state that it is evaluated at.
   struct Inputs {
-    LaneVectors<kHalves> vectors;
-    float step, depth;
+    Vectors vectors;
+    float step;
+    float depth[kLaneRows];
   };
+
+  static __device__ __forceinline__ State StateOf(const Vector& z) { return z; }
+  static __device__ __forceinline__ const Vector& ValueOf(const State& x) { return x; }
+  static __device__ __forceinline__ Vector& ValueIn(State& x) { return x; }
+  // y += a coefficient (FlowTableAccess) times x.
+  template <class Table>
+  static __device__ __forceinline__ void AddProduct(const Table& table, int i, int column,
+                                                    const State& x, State& y) {
+    table.AddProduct(i, column, x, y);
+  }
+  static __device__ __forceinline__ State Load(const Vectors& vectors, int slot) {
+    return vectors.Load(slot);
+  }
+  static __device__ __forceinline__ void Store(Vectors& vectors, int slot, const State& x) {
+    vectors.Store(slot, x);
+  }
 
   // Bit m of `unfit` is set where lane row m has an input beyond the layout's bound. `sums` is
   // where layers are summed up: its numbers don't matter, but one place for the whole kernel saves
   // registers.
   static __device__ __forceinline__ Vector Evaluate(const FlowNetLayout& net, const Vector& state,
-                                                    const Inputs& inputs, Layer& sums,
+                                                    const Inputs& inputs, LayerSums& sums,
                                                     uint32_t& unfit) {
     First(net, state, inputs, sums, unfit);
 #pragma unroll 1
@@ -88,14 +129,16 @@ class FlowNetDevice {
     return Last(net, sums);
   }
 
- private:
-  using Act = ActivationOf<kActivation>;
+ protected:
+  using Act = std::conditional_t<kPrecision == FlowPrecision::kExact,
+                                 ExactActivationOf<kActivation>, ActivationOf<kActivation>>;
   static constexpr int kSteps = kWidth / 16;
   static constexpr uint32_t kOne = 0x3C00;  // as a half
 
   struct Hidden {
     OperandA a[kSteps];
   };
+  enum class Bias { kNone, kAdd };
 
   static __device__ __forceinline__ uint32_t Address(uint32_t offset) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared)) + offset;
@@ -103,35 +146,46 @@ class FlowNetDevice {
 
   // The first layer's sums: products of split halves, a step for each half of each vector.
   static __device__ __forceinline__ void First(const FlowNetLayout& net, const Vector& state,
-                                               const Inputs& inputs, Layer& sums, uint32_t& unfit) {
-    AddVector(net, state, 0, sums, unfit);
+                                               const Inputs& inputs, LayerSums& sums,
+                                               uint32_t& unfit) {
+    Check(net, state, unfit);
+    AddVector(net, state, 0, Bias::kAdd, sums);
 #pragma unroll 1
     for (int i = 0; i < net.inputs; ++i) {
       const int slot = Image<int>(net.list)[i];
       Vector x;
       if (slot == kSlotConstants) {
         const int q = threadIdx.x % 4;
-        const float constant = q == 0 ? inputs.step : q == 1 ? inputs.depth : 0.0f;
 #pragma unroll
-        for (int m = 0; m < kLaneRows; ++m) x.v[m][0] = constant;
+        for (int m = 0; m < kLaneRows; ++m) {
+          x.v[m][0] = q == 0 ? inputs.step : q == 1 ? inputs.depth[m] : 0.0f;
+        }
       } else {
         x = inputs.vectors.Load(slot);
       }
-      AddVector(net, x, (i + 1) * kHalves, sums, unfit);
+      Check(net, x, unfit);
+      AddVector(net, x, (i + 1) * kHalves, Bias::kNone, sums);
+    }
+  }
+
+  static __device__ __forceinline__ void Check(const FlowNetLayout& net, const Vector& x,
+                                               uint32_t& unfit) {
+#pragma unroll
+    for (int i = 0; i < kHalves * kLaneRows; ++i) {
+      // Written so that what is not a number is unfit, too.
+      if (!(fabsf(x.v[i / kHalves][i % kHalves]) <= net.input_max)) unfit |= 1u << i / kHalves;
     }
   }
 
   static __device__ __forceinline__ void AddVector(const FlowNetLayout& net, const Vector& x,
-                                                   int step, Layer& sums, uint32_t& unfit) {
+                                                   int step, Bias bias, LayerSums& sums) {
     OperandA a[kHalves];
     // A lane's last depth: one where the first step's matrix has the bias.
-    const uint32_t one = step == 0 && threadIdx.x % 4 < 2 ? kOne << 16 : 0u;
+    const uint32_t one = bias == Bias::kAdd && threadIdx.x % 4 < 2 ? kOne << 16 : 0u;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
-        // Written so that what is not a number is unfit, too.
-        if (!(fabsf(x.v[m][h]) <= net.input_max)) unfit |= 1u << m;
         a[h].halves[m] = SplitHalves(x.v[m][h]);
         a[h].halves[m + 2] = (a[h].halves[m] & 0xFFFFu) | (h == 0 ? one : 0u);
       }
@@ -146,32 +200,43 @@ class FlowNetDevice {
   }
 
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
-                                                     const Layer& sums) {
+                                                     const LayerSums& sums) {
+    return ForEachPair([&](int i, int m) {
+      const float2 slopes = Slopes(net, layer, i);
+      return PackHalves(Act::Apply(sums.v[i][2 * m], slopes.x),
+                        Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+    });
+  }
+
+  // pair(i, m): the halves of columns 8 i + 2 q and the next, of lane row m.
+  template <class Pair>
+  static __device__ __forceinline__ Hidden ForEachPair(const Pair& pair) {
     Hidden x;
 #pragma unroll
     for (int i = 0; i < kWidth / 8; ++i) {
-      const float2 slopes = Slopes(net, layer, i);
 #pragma unroll
-      for (int m = 0; m < kLaneRows; ++m) {
-        x.a[i / 2].halves[i % 2 * 2 + m] = PackHalves(Act::Apply(sums.v[i][2 * m], slopes.x),
-                                                      Act::Apply(sums.v[i][2 * m + 1], slopes.y));
-      }
+      for (int m = 0; m < kLaneRows; ++m) x.a[i / 2].halves[i % 2 * 2 + m] = pair(i, m);
     }
     return x;
   }
 
+  // The operand of a square matrix's last step, where its bias stands.
+  static __device__ __forceinline__ OperandA Ones() {
+    const uint32_t one = threadIdx.x % 4 == 0 ? kOne << 16 | kOne : 0u;
+    return {{one, one, 0u, 0u}};
+  }
+
   // The sums of square layer `square` (from 0).
+  template <Bias kBias = Bias::kAdd>
   static __device__ __forceinline__ void Square(const FlowNetLayout& net, int square,
-                                                const Hidden& x, Layer& sums) {
+                                                const Hidden& x, LayerSums& sums) {
     constexpr int kDepths = kWidth + 16;
     const Tiles matrix(Address(net.square) + square * kWidth * kDepths * 2,
                        kDepths / 8 * kFlowTileBytes);
-    const uint32_t one = threadIdx.x % 4 == 0 ? kOne << 16 | kOne : 0u;
-    const OperandA ones = {{one, one, 0u, 0u}};
     BeginProducts();
 #pragma unroll
-    for (int k = 0; k <= kSteps; ++k) {
-      AddStep(sums, k < kSteps ? x.a[k] : ones, matrix, k, k);
+    for (int k = 0; k < kSteps + (kBias == Bias::kAdd); ++k) {
+      AddStep(sums, k < kSteps ? x.a[k] : Ones(), matrix, k, k);
     }
     EndProducts(sums);
   }
@@ -184,32 +249,46 @@ class FlowNetDevice {
     return make_float2(0.0f, 0.0f);
   }
 
-  // The last layer, in fp32.
-  static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const Layer& sums) {
+  static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const LayerSums& sums) {
+    Vector y = LastProduct(net, [&](int i, int m) {
+      const float2 slopes = Slopes(net, net.squares, i);
+      return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
+                         Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+    });
+#pragma unroll
+    for (int i = 0; i < kHalves * kLaneRows; ++i) {
+      y.v[i / kHalves][i % kHalves] +=
+          Image<float>(net.last_bias)[threadIdx.x % 4 + 4 * (i % kHalves)];
+    }
+    return y;
+  }
+
+  // The last layer without its bias, in fp32: of hidden(i, m), columns 8 i + 2 q and the next of
+  // lane row m.
+  template <class HiddenPair>
+  static __device__ __forceinline__ Vector LastProduct(const FlowNetLayout& net,
+                                                       const HiddenPair& hidden) {
     float y[kLaneRows][kOutputs] = {};
     const float4* weights = Image<float4>(net.last) + threadIdx.x % 4 * (kOutputs / 2);
 #pragma unroll
     for (int i = 0; i < kWidth / 8; ++i) {
-      const float2 slopes = Slopes(net, net.squares, i);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
-        const float x0 = Act::Apply(sums.v[i][2 * m], slopes.x);
-        const float x1 = Act::Apply(sums.v[i][2 * m + 1], slopes.y);
+        const float2 x = hidden(i, m);
 #pragma unroll
         for (int j = 0; j < kOutputs / 2; ++j) {
           const float4 w = weights[i * 4 * (kOutputs / 2) + j];
-          y[m][2 * j] = fmaf(x1, w.y, fmaf(x0, w.x, y[m][2 * j]));
-          y[m][2 * j + 1] = fmaf(x1, w.w, fmaf(x0, w.z, y[m][2 * j + 1]));
+          y[m][2 * j] = fmaf(x.y, w.y, fmaf(x.x, w.x, y[m][2 * j]));
+          y[m][2 * j + 1] = fmaf(x.y, w.w, fmaf(x.x, w.z, y[m][2 * j + 1]));
         }
       }
     }
-    return Reduce(net, y);
+    return Reduce(y);
   }
 
   // Sums over the four lanes of a row; of them each keeps its dimensions, n % 4 == q. A lane halves
   // what it has twice: it gives away the odd or the even ones, then every other pair.
-  static __device__ __forceinline__ Vector Reduce(const FlowNetLayout& net,
-                                                  const float (&y)[kLaneRows][kOutputs]) {
+  static __device__ __forceinline__ Vector Reduce(const float (&y)[kLaneRows][kOutputs]) {
     const int q = threadIdx.x % 4;
     const bool odd = q % 2 != 0, upper = q / 2 != 0;
     Vector x;
@@ -224,8 +303,8 @@ class FlowNetDevice {
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         const float given = upper ? pair[2 * h] : pair[2 * h + 1];
-        x.v[m][h] = (upper ? pair[2 * h + 1] : pair[2 * h]) +
-                    __shfl_xor_sync(0xFFFFFFFFu, given, 2) + Image<float>(net.last_bias)[q + 4 * h];
+        x.v[m][h] =
+            (upper ? pair[2 * h + 1] : pair[2 * h]) + __shfl_xor_sync(0xFFFFFFFFu, given, 2);
       }
     }
     return x;

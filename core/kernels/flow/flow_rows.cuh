@@ -42,6 +42,18 @@ class RowAccess {
     }
   }
 
+  // Each lane holds its part of a row's sum.
+  __device__ __forceinline__ void WriteLogDensity(int64_t first,
+                                                  const float (&parts)[kLaneRows]) const {
+#pragma unroll
+    for (int m = 0; m < kLaneRows; ++m) {
+      float sum = parts[m] + __shfl_xor_sync(0xFFFFFFFFu, parts[m], 1);
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+      const int row = Lane() / 4 + m * 8;
+      if (Lane() % 4 == 0 && row < rows_.count - first) rows_.log_density[first + row] = sum;
+    }
+  }
+
   // The noise of the 16 rows from `first` on, and of those from `second` on: each lane makes the
   // normals of one row, and the keepers fetch them.
   __device__ __forceinline__ void Noise(int64_t first, int64_t second, Vector& z,

@@ -1,8 +1,9 @@
 #include "core/kernels/flow/flow_kernel.cuh"
 #include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_solve.cuh"
 
 namespace hyperserve::kernels {
 
-template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(int, int);
+template FlowKernelPointer FlowKernelFor<FlowActivation::kSoftplus>(FlowSolveKind, int, int);
 
 }  // namespace hyperserve::kernels

@@ -109,6 +109,37 @@ __device__ __forceinline__ void PublishToProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Two warpgroups of a block that take turns: products of one run beside the activations of the
+// other. Left to themselves they interleave their products and then both wait. Each makes equally
+// many turns; where the block has one warpgroup, nothing happens.
+class ProductTurns {
+ public:
+  // The first turn is that of the first warpgroup.
+  static __device__ __forceinline__ void Begin() {
+    if (InUse() && Group() == 1) Arrive(1);
+  }
+  static __device__ __forceinline__ void Take() {
+    if (InUse()) Wait(1 + Group());
+  }
+  static __device__ __forceinline__ void Pass() {
+    if (InUse()) Arrive(2 - Group());
+  }
+  // Takes in the turn that nobody takes.
+  static __device__ __forceinline__ void End() {
+    if (InUse() && Group() == 0) Wait(1);
+  }
+
+ private:
+  static __device__ __forceinline__ bool InUse() { return blockDim.x == 256; }
+  static __device__ __forceinline__ int Group() { return static_cast<int>(threadIdx.x) / 128; }
+  static __device__ __forceinline__ void Arrive(int barrier) {
+    asm volatile("barrier.cta.arrive %0, 256;" ::"r"(barrier) : "memory");
+  }
+  static __device__ __forceinline__ void Wait(int barrier) {
+    asm volatile("barrier.cta.sync %0, 256;" ::"r"(barrier) : "memory");
+  }
+};
+
 #undef HS_SUMS
 
 #else
@@ -144,6 +175,15 @@ __device__ __forceinline__ void BeginProducts() {}
 template <int kColumns>
 __device__ __forceinline__ void EndProducts(Sums<kColumns>&) {}
 __device__ __forceinline__ void PublishToProducts() {}
+
+// Here the four warps of a scheduler find their own turns.
+class ProductTurns {
+ public:
+  static __device__ __forceinline__ void Begin() {}
+  static __device__ __forceinline__ void Take() {}
+  static __device__ __forceinline__ void Pass() {}
+  static __device__ __forceinline__ void End() {}
+};
 
 #endif
 

@@ -53,6 +53,24 @@ struct LeakyReluLayer : Elementwise<RowRule::kAny> {
   }
 };
 
+// The nearest number of [low, high].
+struct ClampLayer {
+  static constexpr std::string_view kName = "clamp";
+  static constexpr RowRule kRows = RowRule::kAny;
+  double low = -1.0, high = 1.0;
+
+  static void Fields(auto& visit) {
+    visit("low", &ClampLayer::low, kSlopeRange);
+    visit("high", &ClampLayer::high, kSlopeRange);
+  }
+  absl::StatusOr<Shape> Output(const Shape& input) const {
+    if (low <= high) return input;
+    return absl::InvalidArgumentError(absl::StrCat("low ", low, " is above high ", high));
+  }
+  int64_t Macs(const Shape&) const { return 0; }
+  LayerTensors Tensors() const { return {}; }
+};
+
 // a Phi(a), with Phi by erf or by its approximation with tanh.
 enum class GeluForm { kNone, kTanh };
 struct GeluLayer : Elementwise<RowRule::kVectors> {

@@ -63,6 +63,23 @@ struct FlattenLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
+// Repeats each pixel: [C, H, W] to [C, H r, W r] with r = scale_factor.
+struct UpsampleLayer {
+  static constexpr std::string_view kName = "upsample";
+  static constexpr RowRule kRows = RowRule::kAny;
+  int64_t scale_factor = 1;
+
+  static void Fields(auto& visit) {
+    visit("scale_factor", &UpsampleLayer::scale_factor, kKernelRange);
+  }
+  absl::StatusOr<Shape> Output(const Shape& input) const {
+    if (input.size() != 3) return Wants("[C, H, W]", input);
+    return Shape{input[0], input[1] * scale_factor, input[2] * scale_factor};
+  }
+  int64_t Macs(const Shape&) const { return 0; }
+  LayerTensors Tensors() const { return {}; }
+};
+
 // [C r^2, H, W] to [C, H r, W r] with r = upscale_factor. Channel (c, i, j) of pixel (y, x) becomes
 // channel c of pixel (y r + i, x r + j).
 struct PixelShuffleLayer {

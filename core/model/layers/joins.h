@@ -26,13 +26,15 @@ struct DepthCatLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// y = cat[layers(x), x] along the channels.
-struct AugmentLayer {
-  static constexpr std::string_view kName = "augment";
+// y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels.
+enum class InputSide { kAfter, kBefore };
+template <InputSide side>
+struct BesideLayer {
+  static constexpr std::string_view kName = side == InputSide::kAfter ? "augment" : "skip";
   static constexpr RowRule kRows = RowRule::kAny;
   LayerList layers;
 
-  static void Fields(auto& visit) { visit("layers", &AugmentLayer::layers); }
+  static void Fields(auto& visit) { visit("layers", &BesideLayer::layers); }
   absl::StatusOr<Shape> Join(const Shape& input, Shape inner) const {
     if (inner.size() != input.size() ||
         !std::equal(inner.begin() + 1, inner.end(), input.begin() + 1)) {
@@ -44,6 +46,8 @@ struct AugmentLayer {
     return inner;
   }
 };
+using AugmentLayer = BesideLayer<InputSide::kAfter>;
+using SkipLayer = BesideLayer<InputSide::kBefore>;
 
 // y = x + layers(x).
 struct ResidualLayer {

@@ -17,6 +17,14 @@ std::string_view TensorRoleName(TensorRole role) {
       return "running_mean";
     case TensorRole::kRunningVar:
       return "running_var";
+    case TensorRole::kInWeight:
+      return "in_proj_weight";
+    case TensorRole::kInBias:
+      return "in_proj_bias";
+    case TensorRole::kOutWeight:
+      return "out_proj.weight";
+    case TensorRole::kOutBias:
+      return "out_proj.bias";
   }
   return "";
 }

@@ -20,7 +20,16 @@ struct Layer;
 using LayerList = std::vector<Layer>;
 
 // The tensors that a layer may have, named as PyTorch names them.
-enum class TensorRole { kWeight, kBias, kRunningMean, kRunningVar };
+enum class TensorRole {
+  kWeight,
+  kBias,
+  kRunningMean,
+  kRunningVar,
+  kInWeight,  // of attention, as the three below
+  kInBias,
+  kOutWeight,
+  kOutBias,
+};
 std::string_view TensorRoleName(TensorRole role);  // "weight"
 
 // How a tensor's numbers begin before training: uniform within value - spread and value + spread.
@@ -120,7 +129,8 @@ concept PlainEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape&
 };
 
 // A kind that joins its input with the output of its inner `layers`. It has no tensors and no cost
-// beside those of its inner layers.
+// beside those of its inner layers. They see its input, or where it is a DepthEntry too, the depth
+// as one feature.
 //   Join(input, inner)  the shape of a row after the layer; `inner` is the output of `layers`
 template <class Kind>
 concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
@@ -133,5 +143,11 @@ template <class Kind>
 concept DepthEntry = requires {
   requires Kind::kReadsDepth;
 };
+
+// What the inner layers of a kind see where its own rows have the shape `input`.
+template <NestedEntry Kind>
+Shape InnerInput(const Shape& input) {
+  return DepthEntry<Kind> ? Shape{1} : input;
+}
 
 }  // namespace hyperserve

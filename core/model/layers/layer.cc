@@ -18,7 +18,7 @@ template <class Kind>
 absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
   absl::StatusOr<Shape> output;
   if constexpr (NestedEntry<Kind>) {
-    const absl::StatusOr<Shape> inner = OutputShape(kind.layers, input);
+    const absl::StatusOr<Shape> inner = OutputShape(kind.layers, InnerInput<Kind>(input));
     if (!inner.ok()) return Within(".layers", inner.status());
     output = kind.Join(input, *inner);
   } else {
@@ -43,6 +43,15 @@ const LayerList* InnerLayers(const Layer& layer) {
       []<class Kind>(const Kind& kind) -> const LayerList* {
         if constexpr (NestedEntry<Kind>) return &kind.layers;
         return nullptr;
+      },
+      layer.kind);
+}
+
+Shape InnerInput(const Layer& layer, const Shape& input) {
+  return std::visit(
+      [&]<class Kind>(const Kind&) -> Shape {
+        if constexpr (NestedEntry<Kind>) return InnerInput<Kind>(input);
+        return {};
       },
       layer.kind);
 }
@@ -103,7 +112,7 @@ absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input) {
     macs += std::visit(
         [&]<class Kind>(const Kind& kind) {
           if constexpr (NestedEntry<Kind>) {
-            return CountMacs(kind.layers, shape).value();
+            return CountMacs(kind.layers, InnerInput<Kind>(shape)).value();
           } else {
             return kind.Macs(output);
           }

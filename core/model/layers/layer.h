@@ -16,6 +16,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/depth.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
@@ -42,16 +43,19 @@ struct TableOf {
 
 using LayerTable = TableOf<
     // dense.h
-    LinearLayer, Conv2dLayer,
+    LinearLayer, Conv2dLayer, ConvTranspose2dLayer, AttentionLayer,
     // norms.h
-    BatchNormLayer, GroupNormLayer, LayerNormLayer,
+    BatchNormLayer, GroupNormLayer, LayerNormLayer, AffineLayer,
     // activations.h
     TanhLayer, SigmoidLayer, SinLayer, ReluLayer, SiluLayer, SeluLayer, SoftplusLayer, EluLayer,
-    LeakyReluLayer, GeluLayer, PreluLayer,
+    LeakyReluLayer, GeluLayer, PreluLayer, ClampLayer,
     // images.h
     AvgPoolLayer, MaxPoolLayer, MeanPoolLayer, FlattenLayer, PixelShuffleLayer, PixelUnshuffleLayer,
+    UpsampleLayer,
     // joins.h
-    DepthCatLayer, AugmentLayer, ResidualLayer>;
+    DepthCatLayer, AugmentLayer, SkipLayer, ResidualLayer,
+    // depth.h
+    FilmLayer, SinusoidalLayer, FourierFeaturesLayer, GalerkinLinearLayer>;
 
 struct Layer {
   LayerTable::Kind kind;
@@ -61,6 +65,8 @@ std::string_view LayerName(const Layer& layer);  // "conv2d"
 RowRule RowRuleOf(const Layer& layer);           // without its inner layers
 // The inner layers, which belong to `layer`; null where its kind has none.
 const LayerList* InnerLayers(const Layer& layer);
+// The shape of the rows that the inner layers see. Precondition: there are inner layers.
+Shape InnerInput(const Layer& layer, const Shape& input);
 LayerTensors OwnTensors(const Layer& layer);  // without those of inner layers
 bool ReadsDepth(const Layer& layer);          // without its inner layers
 bool UsesDepth(const LayerList& layers);      // any layer, also an inner one

@@ -31,6 +31,18 @@ struct BatchNormLayer {
   }
 };
 
+// A scale and a shift for each channel, without a norm: y = weight x + bias, each [channels].
+struct AffineLayer {
+  static constexpr std::string_view kName = "affine";
+  static constexpr RowRule kRows = RowRule::kAny;
+  int64_t channels = 0;
+
+  static void Fields(auto& visit) { visit("channels", &AffineLayer::channels, kChannelRange); }
+  absl::StatusOr<Shape> Output(const Shape& input) const { return SameShape(input, channels); }
+  int64_t Macs(const Shape&) const { return 0; }
+  LayerTensors Tensors() const { return IdentityScale({channels}); }
+};
+
 // Each of `groups` groups of channels by its own mean and variance.
 struct GroupNormLayer {
   static constexpr std::string_view kName = "group_norm";

@@ -70,6 +70,13 @@ inline auto Forward(const SoftplusLayer& softplus, const at::Tensor& a) {
   return Pointwise(beta == 1.0 ? value() : value() / beta, [b] { return at::sigmoid(b); });
 }
 
+// The slope is 1 at both ends, as PyTorch's.
+inline auto Forward(const ClampLayer& clamp, const at::Tensor& a) {
+  return Pointwise(at::clamp(a, clamp.low, clamp.high), [=] {
+    return at::logical_and(at::ge(a, clamp.low), at::le(a, clamp.high)).to(a.scalar_type());
+  });
+}
+
 // a p with p = (1 + erf(a / sqrt 2)) / 2 or p = (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))) / 2
 // (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units").
 inline auto Forward(const GeluLayer& gelu, const at::Tensor& a) {

@@ -20,7 +20,8 @@ struct Dual {
 struct BoundLayer {
   Layer layer;
   at::Tensor weight, bias, running_mean, running_var;
-  std::vector<BoundLayer> inner;  // the inner layers
+  at::Tensor in_weight, in_bias, out_weight, out_bias;  // of attention
+  std::vector<BoundLayer> inner;                        // the inner layers
 };
 
 }  // namespace hyperserve

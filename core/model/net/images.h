@@ -31,6 +31,15 @@ inline auto Forward(const FlattenLayer&, const at::Tensor& x) {
   return LinearMap(x, [](const at::Tensor& v) { return v.flatten(1); });
 }
 
+inline auto Forward(const UpsampleLayer& upsample, const at::Tensor& x) {
+  return LinearMap(x, [r = upsample.scale_factor](const at::Tensor& v) {
+    return v.unsqueeze(-2)
+        .unsqueeze(-1)
+        .expand({-1, -1, -1, r, -1, r})
+        .reshape({v.size(0), v.size(1), v.size(2) * r, v.size(3) * r});
+  });
+}
+
 inline auto Forward(const PixelShuffleLayer& shuffle, const at::Tensor& x) {
   return LinearMap(x, [factor = shuffle.upscale_factor](const at::Tensor& v) {
     return at::pixel_shuffle(v, factor);

@@ -29,16 +29,23 @@ inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const D
                      }};
 }
 
-// A join is linear in both arguments, so one function serves values and tangents. `batch_dims` is
-// the number of dimensions before the channels.
-inline at::Tensor Join(const AugmentLayer&, const at::Tensor& x, const at::Tensor& inner,
-                       const int64_t batch_dims) {
-  return at::cat({inner, x}, batch_dims);
+// For a join that is linear in both arguments: join(x, inner, dimensions before the channels).
+template <class LinearJoin>
+Dual JoinLinearly(const Dual& x, const Dual& inner, const LinearJoin& join) {
+  return {join(x.value, inner.value, 1),
+          x.tangents.defined() ? join(x.tangents, inner.tangents, 2) : at::Tensor()};
 }
 
-inline at::Tensor Join(const ResidualLayer&, const at::Tensor& x, const at::Tensor& inner,
-                       int64_t) {
-  return x + inner;
+template <InputSide side>
+Dual Join(const BesideLayer<side>&, const Dual& x, const Dual& inner) {
+  return JoinLinearly(x, inner, [](const at::Tensor& a, const at::Tensor& b, int64_t channels) {
+    return side == InputSide::kAfter ? at::cat({b, a}, channels) : at::cat({a, b}, channels);
+  });
+}
+
+inline Dual Join(const ResidualLayer&, const Dual& x, const Dual& inner) {
+  return JoinLinearly(x, inner,
+                      [](const at::Tensor& a, const at::Tensor& b, int64_t) { return a + b; });
 }
 
 }  // namespace hyperserve

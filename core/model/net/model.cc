@@ -253,6 +253,9 @@ const Hypersolver::TableFacts* Hypersolver::table(int64_t evaluations) const {
 
 namespace {
 
+// A range in decimals must contain the step sizes that it stands for: 1/3 in "0.3333".
+constexpr double kEpsSlack = 1e-3;
+
 absl::Status CheckTable(const Hypersolver& solver, const FixedPlan& plan,
                         const std::array<double, 2>& span) {
   const HypersolverSpec& spec = solver.spec();
@@ -265,6 +268,16 @@ absl::Status CheckTable(const Hypersolver& solver, const FixedPlan& plan,
   return absl::FailedPreconditionError(absl::StrCat("the learned solver has no table of ",
                                                     plan.steps, " evaluations; it has ",
                                                     absl::StrJoin(spec.steps, ", ")));
+}
+
+// The K whose steps lie in the range, in words: one run of numbers.
+std::string ServedSteps(const HypersolverSpec& spec, const std::array<double, 2>& span) {
+  const double length = span[1] - span[0];
+  const double first = std::max(1.0, std::ceil(length / spec.eps[1] / (1 + kEpsSlack)));
+  const double last = std::floor(length / spec.eps[0] / (1 - kEpsSlack));
+  if (!(first <= last)) return "no number of steps fits this span";
+  return first == last ? absl::StrCat("K = ", first, " is served on this span")
+                       : absl::StrCat("K = ", first, " to ", last, " are served on this span");
 }
 
 }  // namespace
@@ -284,12 +297,11 @@ absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, 
   }
   if (spec.learned()) return CheckTable(correction, plan, span);
   const double eps = (span[1] - span[0]) / plan.steps;
-  // A range in decimals must contain the step sizes that it stands for: 1/3 in "0.3333".
-  const double slack = 1e-3 * eps;
+  const double slack = kEpsSlack * eps;
   if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {
-    return absl::FailedPreconditionError(absl::StrCat("step size ", eps, " lies outside [",
-                                                      spec.eps[0], ", ", spec.eps[1],
-                                                      "], on which the correction was trained"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("step size ", eps, " lies outside [", spec.eps[0], ", ", spec.eps[1],
+                     "], on which the correction was trained; ", ServedSteps(spec, span)));
   }
   return absl::OkStatus();
 }

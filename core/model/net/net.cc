@@ -6,6 +6,7 @@
 #include "core/model/layers/kind.h"
 #include "core/model/net/activations.h"
 #include "core/model/net/dense.h"
+#include "core/model/net/depth.h"
 #include "core/model/net/images.h"
 #include "core/model/net/joins.h"
 #include "core/model/net/norms.h"
@@ -15,6 +16,12 @@ namespace {
 
 Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Dual& depth);
 
+// [B] to [B, 1].
+Dual AsFeature(const Dual& depth) {
+  return {depth.value.unsqueeze(-1),
+          depth.tangents.defined() ? depth.tangents.unsqueeze(-1) : at::Tensor()};
+}
+
 // Calls the Forward of a kind, which takes x and, where it reads them, its tensors or the depth; or
 // the Join of a nested kind. The compiler names a kind that has neither.
 template <class Kind>
@@ -23,9 +30,13 @@ Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Dual&
     return Dual{forward.value, x.tangents.defined() ? forward.tangents(x.tangents) : at::Tensor()};
   };
   if constexpr (NestedEntry<Kind>) {
-    const Dual inner = ApplyLayers(bound.inner, x, depth);
-    return {Join(kind, x.value, inner.value, 1),
-            x.tangents.defined() ? Join(kind, x.tangents, inner.tangents, 2) : at::Tensor()};
+    if constexpr (DepthEntry<Kind>) {
+      return Join(kind, x, ApplyLayers(bound.inner, AsFeature(depth), depth));
+    } else {
+      return Join(kind, x, ApplyLayers(bound.inner, x, depth));
+    }
+  } else if constexpr (requires { Forward(kind, x.value, depth, bound); }) {
+    return push(Forward(kind, x.value, depth, bound));
   } else if constexpr (DepthEntry<Kind>) {
     return push(Forward(kind, x.value, depth));
   } else if constexpr (requires { Forward(kind, x.value); }) {
@@ -51,6 +62,14 @@ at::Tensor& Slot(BoundLayer& layer, const TensorRole role) {
       return layer.bias;
     case TensorRole::kRunningMean:
       return layer.running_mean;
+    case TensorRole::kInWeight:
+      return layer.in_weight;
+    case TensorRole::kInBias:
+      return layer.in_bias;
+    case TensorRole::kOutWeight:
+      return layer.out_weight;
+    case TensorRole::kOutBias:
+      return layer.out_bias;
     case TensorRole::kRunningVar:
       break;
   }

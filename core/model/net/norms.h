@@ -44,6 +44,12 @@ auto Scaled(const Pushforward<Rule>& norm, const at::Tensor& weight, const at::T
       [rule = norm.tangents, weight](const at::Tensor& t) { return rule(t) * weight; }};
 }
 
+inline auto Forward(const AffineLayer&, const at::Tensor& x, const BoundLayer& bound) {
+  const at::Tensor scale = PerChannel(bound.weight, x);
+  return Pushforward{x * scale + PerChannel(bound.bias, x),
+                     [scale](const at::Tensor& t) { return t * scale; }};
+}
+
 inline auto Forward(const GroupNormLayer& norm, const at::Tensor& x, const BoundLayer& bound) {
   return Scaled(Standardised(x, norm.groups, -1, norm.eps), PerChannel(bound.weight, x),
                 PerChannel(bound.bias, x));

@@ -21,11 +21,23 @@ inline constexpr int64_t kCalibrationBytesMax = 4 << 20;  // of the file
 inline constexpr AdaptivePlan kFallbackPlan = {
     .method = {.method = Method::kDopri5}, .rtol = 1e-5, .atol = 1e-5};
 
+// The median time of solving a batch of so many rows at once.
+struct BatchTime {
+  int rows = 0;
+  double seconds = 0;
+  bool operator==(const BatchTime&) const = default;
+};
+
 struct PlanCalibration {
   Plan plan;  // fixed or adaptive
-  // Relative error of z(s1) against the reference, |dz| / |z|: mean and maximum over the rows.
+  // Relative error of z(s1) against the reference, |dz| / |z|: mean, 99th percentile (0 in older
+  // files) and maximum over the rows.
   double error_mean = 0;
+  double error_p99 = 0;
   double error_max = 0;
+  // Flows: the mean distance of the log-density that Sample returns from the reference's, in nats.
+  // nullopt: not measured.
+  std::optional<double> log_density_error;
   double agreement = 0;  // classifiers: share of rows with the reference's label; else 0
   // Means over the rows; macs counts f and g.
   double nfe = 0;
@@ -33,13 +45,19 @@ struct PlanCalibration {
   double macs = 0;
   double seconds_per_row = 0;  // in batches of `batch` rows
   int batch = 0;
-  // Hypersolved plans: no calibrated classical plan of at most these MACs has at most this error.
+  std::vector<BatchTime> times;  // by ascending rows; empty in older files
+  // Hypersolved plans: no classical plan of at most these MACs, and no hypersolved one of fewer
+  // evaluations of f, has at most this error.
   bool wins = true;
+  // Hypersolved plans: error_p99 is above that of the most accurate classical plan of at most these
+  // MACs. An automatic plan never chooses such a plan.
+  bool heavy_tail = false;
 };
 
 struct Calibration {
   std::string base_digest;
-  std::optional<Plan> default_plan;  // fixed or adaptive, exact or double
+  std::optional<Plan> default_plan;  // fixed, adaptive or automatic; exact or double
+  double default_error = 0;          // the mean error it was chosen for; 0: not told
   std::string reference;             // how the reference was solved; for people
   std::string device;                // of the measured times; for people
   int rows = 0;                      // number of held-out rows
@@ -55,8 +73,9 @@ struct Calibration {
 Plan DefaultPlanOf(const Calibration& calibration);
 
 // kInvalidArgument names the wrong entry: a plan that is not in its canonical spelling, a plan that
-// is neither fixed nor adaptive (default, auto), a default plan of tier fast, or a number that is
-// not finite or below 0. Does not compare base_digest with a model.
+// is neither fixed nor adaptive (default, auto), a default plan that is itself `default` or of tier
+// fast, times that do not ascend, or a number that is not finite or below 0. Does not compare
+// base_digest with a model.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view json);
 // Precondition: every plan is fixed or adaptive, and valid.
 std::string PrintCalibration(const Calibration& calibration);

@@ -10,12 +10,14 @@
 #include <chrono>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/file_lock.h"
 #include "core/io/write_failure.h"
 #include "core/model/repository/verdicts.h"
 #include "core/plan/method.h"
@@ -28,6 +30,9 @@ namespace fs = std::filesystem;
 constexpr char kActiveName[] = "ACTIVE";
 constexpr char kTemporaryPrefix[] = ".tmp-";
 constexpr int64_t kActiveBytesMax = 32;
+// Who makes a file and locks it, or copies a folder file by file, pauses no longer than this.
+constexpr std::chrono::seconds kSettled(5);
+constexpr std::chrono::seconds kLockPatience(10);  // others hold it for milliseconds
 
 // Generations, ACTIVE: [1-9][0-9]{0,8}.
 std::optional<int64_t> ParseGeneration(std::string_view text) {
@@ -57,23 +62,18 @@ absl::Status MakeFolders(const std::string& folder) {
   return parent.empty() ? absl::OkStatus() : SyncPath(parent);
 }
 
-// Removes the temporary folders and files (ACTIVE.tmp-...) of killed publishers. A live one never
-// takes an hour for them.
-void RemoveStale(const std::string& hypersolver_folder) {
-  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+bool ChangedWithin(const fs::path& path, std::chrono::seconds time) {
   std::error_code error;
-  std::vector<fs::path> stale;
-  for (fs::directory_iterator it(hypersolver_folder, error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code ignored;
-    const fs::file_status what = it->symlink_status(ignored);
-    if (it->path().filename().string().find(kTemporaryPrefix) != std::string::npos &&
-        (fs::is_directory(what) || fs::is_regular_file(what))) {
-      const fs::file_time_type written = it->last_write_time(ignored);
-      if (!ignored && written < long_ago) stale.push_back(it->path());
-    }
-  }
-  for (const fs::path& path : stale) fs::remove_all(path, error);
+  const fs::file_time_type written = fs::last_write_time(path, error);
+  return !error && written > fs::file_time_type::clock::now() - time;
+}
+
+// Nobody has locked it. On a file system without locks, it must be an hour old.
+bool IsAbandoned(const fs::path& path) {
+  if (ChangedWithin(path, kSettled)) return false;
+  const absl::StatusOr<FileLock> lock = FileLock::Take(path.string(), std::chrono::milliseconds(0));
+  if (absl::IsUnimplemented(lock.status())) return !ChangedWithin(path, std::chrono::hours(1));
+  return lock.ok();
 }
 
 std::string Uuid() {
@@ -96,13 +96,14 @@ std::vector<int64_t> NumberedEntries(const std::string& folder,
 
 absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder, int64_t highest) {
   // Every entry takes its number, also a link or a plain file.
-  const std::vector<int64_t> taken =
+  std::vector<int64_t> taken =
       NumberedEntries(hypersolver_folder, [](const fs::directory_entry&) { return true; });
-  if (!taken.empty()) highest = std::max(highest, taken.back());
   HS_ASSIGN_OR_RETURN(const std::optional<int64_t> active, ReadActive(hypersolver_folder));
   HS_ASSIGN_OR_RETURN(const auto verdicts, ReadVerdicts(hypersolver_folder));
   highest = std::max(highest, active.value_or(0));
   if (!verdicts.empty()) highest = std::max(highest, verdicts.rbegin()->first);
+  SkipFarAbove(highest, taken);
+  if (!taken.empty()) highest = std::max(highest, taken.back());
   if (highest >= kGenerationMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(hypersolver_folder, ": generation ", kGenerationMax, " is the last number"));
@@ -113,9 +114,12 @@ absl::StatusOr<int64_t> NextGeneration(const std::string& hypersolver_folder, in
 // Renames `temporary` to the next free number. rename() never replaces a folder with contents, and
 // a generation always has contents. So if two publishers want one number, one of them tries again.
 absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
-                                   const std::string& temporary, int64_t taken) {
+                                   const std::string& temporary, int64_t taken,
+                                   const std::function<absl::Status(int64_t)>& before) {
+  HS_ASSIGN_OR_RETURN(const FileLock lock, LockHypersolverFolder(hypersolver_folder));
   while (true) {
     HS_ASSIGN_OR_RETURN(const int64_t number, NextGeneration(hypersolver_folder, taken));
+    if (before) HS_RETURN_IF_ERROR(before(number));
     const std::string target = absl::StrCat(hypersolver_folder, "/", number);
     if (rename(temporary.c_str(), target.c_str()) == 0) {
       HS_RETURN_IF_ERROR(SyncPath(hypersolver_folder));
@@ -127,18 +131,13 @@ absl::StatusOr<int64_t> TakeNumber(const std::string& hypersolver_folder,
   }
 }
 
-absl::StatusOr<int64_t> WriteThrough(const std::string& hypersolver_folder,
-                                     const std::string& temporary, const GenerationFiles& files,
-                                     int64_t taken) {
-  if (mkdir(temporary.c_str(), 0755) != 0) return WriteFailure(errno, temporary, "make the folder");
+absl::Status WriteFiles(const std::string& temporary, const GenerationFiles& files) {
   for (const auto& [name, bytes] : files) {
     if (name != kManifestName) {
       HS_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(temporary, "/", name), bytes));
     }
   }
-  HS_RETURN_IF_ERROR(
-      WriteFileAtomically(absl::StrCat(temporary, "/", kManifestName), PrintManifest(files)));
-  return TakeNumber(hypersolver_folder, temporary, taken);
+  return WriteFileAtomically(absl::StrCat(temporary, "/", kManifestName), PrintManifest(files));
 }
 
 }  // namespace
@@ -234,17 +233,64 @@ absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_fol
 }
 
 absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
-                                        const GenerationFiles& files, int64_t taken) {
+                                        const GenerationFiles& files, int64_t taken,
+                                        const std::function<absl::Status(int64_t)>& before) {
   HS_RETURN_IF_ERROR(CheckGenerationFiles(files));
   HS_RETURN_IF_ERROR(MakeFolders(hypersolver_folder));
-  RemoveStale(hypersolver_folder);
+  RemoveAbandoned(hypersolver_folder);
   const std::string temporary = absl::StrCat(hypersolver_folder, "/", kTemporaryPrefix, Uuid());
-  absl::StatusOr<int64_t> number = WriteThrough(hypersolver_folder, temporary, files, taken);
+  if (mkdir(temporary.c_str(), 0755) != 0) return WriteFailure(errno, temporary, "make the folder");
+  // Held until the folder has its number.
+  const absl::StatusOr<FileLock> lock = FileLock::Take(temporary, std::chrono::milliseconds(0));
+  absl::StatusOr<int64_t> number = 0;
+  if (const absl::Status written = WriteFiles(temporary, files); written.ok()) {
+    number = TakeNumber(hypersolver_folder, temporary, taken, before);
+  } else {
+    number = written;
+  }
   if (!number.ok()) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
   }
   return number;
+}
+
+absl::StatusOr<FileLock> LockHypersolverFolder(const std::string& hypersolver_folder) {
+  absl::StatusOr<FileLock> lock = FileLock::Take(hypersolver_folder, kLockPatience);
+  if (absl::IsUnimplemented(lock.status())) return FileLock::None();
+  return lock;
+}
+
+void SkipFarAbove(int64_t highest, std::vector<int64_t>& ascending) {
+  auto end = ascending.begin();
+  while (end != ascending.end() && *end - highest <= kGenerationGapMax) {
+    highest = std::max(highest, *end++);
+  }
+  ascending.erase(end, ascending.end());
+}
+
+void RemoveAbandoned(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const fs::file_status what = it->symlink_status(ignored);
+    if (it->path().filename().string().find(kTemporaryPrefix) != std::string::npos &&
+        (fs::is_directory(what) || fs::is_regular_file(what)) && IsAbandoned(it->path())) {
+      abandoned.push_back(it->path());
+    }
+  }
+  for (const fs::path& path : abandoned) fs::remove_all(path, error);
+}
+
+bool IsBeingWritten(const std::string& generation_folder) {
+  bool recent = ChangedWithin(generation_folder, kSettled);
+  std::error_code error;
+  for (fs::directory_iterator it(generation_folder, error), end; !error && it != end;
+       it.increment(error)) {
+    recent = recent || ChangedWithin(it->path(), kSettled);
+  }
+  return recent && !ReadGeneration(generation_folder).ok();
 }
 
 absl::StatusOr<std::optional<int64_t>> ReadActive(const std::string& hypersolver_folder) {

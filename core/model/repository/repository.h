@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/io/file_lock.h"
 #include "core/model/repository/generation_files.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
@@ -48,15 +50,36 @@ inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;  // of a mode
 absl::StatusOr<GenerationFiles> ReadGeneration(const std::string& generation_folder);
 
 // Writes a generation and returns its number: one above the highest number in the folder, in
-// ACTIVE, in VERDICTS.json and in `taken`, so no number is ever used twice. Writes .tmp-<uuid>,
-// syncs it and renames it; takes the next number where another publisher was faster. Makes missing
-// folders, and removes .tmp- folders that are more than an hour old.
+// ACTIVE, in VERDICTS.json and in `taken`, so no number is ever used twice. A folder whose number
+// is far above all others (SkipFarAbove) does not count. Writes .tmp-<uuid>, syncs it and renames
+// it; takes the next number where another publisher was faster. Makes missing folders, and removes
+// what others abandoned. `before` is called with the number before each attempt at the rename, with
+// the folder locked; its failure ends the call.
 //
 // Fails as CheckGenerationFiles does, before it writes anything; as ReadActive and ReadVerdicts do;
 // with kResourceExhausted after kGenerationMax; with kInternal or the code of the system where the
 // disk fails. After a failure the temporary folder is removed.
-absl::StatusOr<int64_t> WriteGeneration(const std::string& hypersolver_folder,
-                                        const GenerationFiles& files, int64_t taken = 0);
+absl::StatusOr<int64_t> WriteGeneration(
+    const std::string& hypersolver_folder, const GenerationFiles& files, int64_t taken = 0,
+    const std::function<absl::Status(int64_t number)>& before = nullptr);
+
+// Removes from `ascending` the numbers that lie more than kGenerationGapMax above the one before
+// them, of which the first is `highest`: a folder that was named 999999999 by mistake must not end
+// the numbering. Pure.
+inline constexpr int64_t kGenerationGapMax = 1'000'000;
+void SkipFarAbove(int64_t highest, std::vector<int64_t>& ascending);
+
+// Held while VERDICTS.json is read and replaced, and while a generation takes its number. Blocks
+// for at most some seconds: kUnavailable. Not recursive. Where the file system knows no locks,
+// nothing is locked.
+absl::StatusOr<FileLock> LockHypersolverFolder(const std::string& hypersolver_folder);
+
+// Removes the temporary folders and files (.tmp-..., ACTIVE.tmp-...) of processes that were killed:
+// those that nobody has locked and nobody wrote to for a few seconds. Ignores failures.
+void RemoveAbandoned(const std::string& folder);
+// May somebody still be writing this generation? True where it is not whole (ReadGeneration) and
+// its folder changed less than a few seconds ago.
+bool IsBeingWritten(const std::string& generation_folder);
 
 // The number in ACTIVE, the generation that is served; nullopt where there is no such file.
 // kInvalidArgument where it holds no generation's number.

@@ -1,5 +1,6 @@
 #include "core/model/spec/proto_json.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message.h>
@@ -8,15 +9,60 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/base/one_line.h"
 
 namespace hyperserve {
+namespace {
+
+using MessageType = google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+// The type that a path of the parser leads to: "stem[0].augment"; null: it leads nowhere.
+const MessageType* TypeAt(const MessageType* type, absl::string_view path) {
+  for (const absl::string_view part : absl::StrSplit(path, '.', absl::SkipEmpty())) {
+    const std::string name(part.substr(0, part.find('[')));
+    const FieldDescriptor* field = type->FindFieldByName(name);
+    if (field == nullptr) field = type->FindFieldByCamelcaseName(name);
+    if (field == nullptr || field->message_type() == nullptr) return nullptr;
+    type = field->message_type();
+  }
+  return type;
+}
+
+// The parser says "(stem[0]) selu: Cannot find field." An unknown name is answered with the known
+// ones instead; other messages stay as they are.
+std::string InOurWords(const std::string& message, const MessageType* type) {
+  constexpr absl::string_view kUnknown = ": Cannot find field.";
+  absl::string_view rest = message;
+  if (!absl::ConsumeSuffix(&rest, kUnknown)) return message;
+  absl::string_view path;
+  if (absl::StartsWith(rest, "(") && rest.find(") ") != rest.npos) {
+    path = rest.substr(1, rest.find(") ") - 1);
+    rest.remove_prefix(path.size() + 3);
+  }
+  const MessageType* at = TypeAt(type, path);
+  if (at == nullptr) return message;
+  std::vector<std::string> known;
+  for (int i = 0; i < at->field_count(); ++i) known.push_back(std::string(at->field(i)->name()));
+  return absl::StrCat(path.empty() ? "" : absl::StrCat(path, ": "), "unknown name '",
+                      rest.substr(0, 80),
+                      "'; known: ", known.empty() ? "none" : absl::StrJoin(known, ", "));
+}
+
+}  // namespace
+
 absl::Status ParseProtoJson(std::string_view json, google::protobuf::Message* message) {
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), message);
   if (status.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(OneLine({status.message().data(), status.message().size()}));
+  return absl::InvalidArgumentError(InOurWords(
+      OneLine({status.message().data(), status.message().size()}), message->GetDescriptor()));
 }
 
 std::string CanonicalBytes(const google::protobuf::Message& message) {

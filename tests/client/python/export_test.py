@@ -13,10 +13,10 @@ from hyperserve.exporting import ExportError
 from hyperserve.folder import ModelFolderError
 from hyperserve.tensor_files import write_safetensors
 from torch_nets import (
-    Augmenter, ConcatSquashLinear, DepthCat, Functional, NeuralODE, OdeNet, ResidualBlock, Timed, export, functional, kinds, mlp,
-    nn, torch)
+    Added, Again, Augmenter, Beside, ConcatSquashConv2d, ConcatSquashLinear, DepthCat, Down, Fourier, Functional,
+    GalLinear, NeuralODE, OdeNet, RandomWaves, ResidualBlock, Scaled, Timed, Waves, export, functional, kinds, mlp, nn, torch)
 
-from hyperserve.torch_modules import NotExportable  # after torch_nets, which skips where there is no torch
+from hyperserve.torch_running import NotExportable  # after torch_nets, which skips where there is no torch
 
 
 @pytest.mark.parametrize("make, wanted", [
@@ -105,10 +105,10 @@ def test_a_classifier_of_torchdyn(tmp_path):
 
 
 @pytest.mark.parametrize("module, words", [
-    (nn.Sequential(nn.Linear(2, 2), nn.Hardtanh()), r"field.1 \(Hardtanh\): the format has no layer"),
-    (nn.Sequential(ConcatSquashLinear()), r"field.0 \(ConcatSquashLinear\): the format has no concat-squash layer yet"),
-    (nn.Sequential(nn.Hardtanh(), nn.Sequential(nn.Linear(2, 2), nn.Hardswish())),
-     r"(?s)field.0 \(Hardtanh\).*\nfield.1.1 \(Hardswish\)"),
+    (nn.Sequential(nn.Linear(2, 2), nn.Softsign()), r"field.1 \(Softsign\): the format has no layer"),
+    (nn.Sequential(nn.Softsign(), nn.Sequential(nn.Linear(2, 2), nn.Hardswish())),
+     r"(?s)field.0 \(Softsign\).*\nfield.1.1 \(Hardswish\)"),
+    (nn.Sequential(nn.Linear(2, 2), nn.Upsample(scale_factor=2, mode="bilinear")), r"field.1 \(Upsample\)"),
 ])
 def test_what_the_format_cannot_hold_is_named(module, words, tmp_path):
     with pytest.raises(NotExportable, match=words):
@@ -156,6 +156,82 @@ def test_pools(pool, tmp_path):
     head = nn.Sequential(pool, nn.Flatten(), nn.Linear(9, 3))
     path = export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
     assert kinds(path, "head")[0] in ("avg_pool", "max_pool")
+
+
+@pytest.mark.parametrize("pool, cells", [(nn.AdaptiveAvgPool2d(2), 4), (nn.AdaptiveAvgPool2d((1, None)), 0),
+                                         (nn.AdaptiveAvgPool2d(1), 1), (nn.AdaptiveAvgPool2d(4), 0)])
+def test_adaptive_pools(pool, cells, tmp_path):
+    head = nn.Sequential(pool, nn.Flatten(), nn.Linear(cells or 16, 3)) if cells else pool
+    if cells:
+        path = export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+        assert kinds(path, "head")[0] == "avg_pool"
+    else:
+        with pytest.raises(NotExportable, match=r"head \(AdaptiveAvgPool2d\)"):
+            export(nn.Conv2d(1, 1, 3, padding=1), tmp_path / "mine", torch.rand(4, 1, 6, 6), head=head)
+
+
+def test_what_is_no_module(tmp_path):
+    with pytest.raises(TypeError, match="field: a function; a torch.nn.Module is wanted"):
+        export(lambda x: x, tmp_path / "mine")
+
+
+class Twice(nn.Sequential):
+    """A sequence with a forward of its own."""
+
+    def forward(self, x):
+        return super().forward(super().forward(x))
+
+
+@pytest.mark.parametrize("make, wanted", [(lambda: Twice(nn.Linear(2, 2), nn.Tanh()), ["linear", "tanh"] * 2),
+                                          (Again, ["linear", "relu"] * 2 + ["linear"])])
+def test_parts_are_taken_as_they_are_called(make, wanted, tmp_path):
+    assert kinds(export(make(), tmp_path / "mine")) == wanted
+
+
+@pytest.mark.parametrize("make, wanted", [
+    (lambda: Added(Waves(16, sines_first=True), 1000.0), ["linear", "film", "silu", "linear"]),
+    (lambda: Added(Waves(16, sines_first=False)), ["linear", "film", "silu", "linear"]),
+    (lambda: Added(RandomWaves(16)).double(), ["linear", "film", "silu", "linear"]),
+    (Scaled, ["linear", "film", "tanh", "linear"]),
+    (lambda: Beside(first=False), ["skip", "linear", "tanh", "linear"]),
+    (lambda: Beside(first=True), ["augment", "linear", "tanh", "linear"]),
+    (lambda: OdeNet(ConcatSquashLinear), ["linear", "film", "softplus"] * 2 + ["linear", "film"]),
+    (lambda: nn.Sequential(nn.Linear(2, 8), nn.Hardtanh(-0.5, 2), nn.Linear(8, 2), nn.ReLU6()), ["linear", "clamp"] * 2),
+])
+def test_what_the_time_does(make, wanted, tmp_path):
+    torch.manual_seed(2)
+    assert kinds(export(make(), tmp_path / "mine")) == wanted
+
+
+def test_galerkin_layers_of_torchdyn(tmp_path):
+    torch.manual_seed(2)
+    module = NeuralODE(nn.Sequential(DepthCat(), GalLinear(2, 8, Fourier(5)), nn.Tanh(), DepthCat(), GalLinear(8, 2, Fourier(3))))
+    module.vf(torch.tensor(0.5), torch.randn(3, 2))  # leaves steps of a gradient behind
+    assert kinds(export(module, tmp_path / "mine")) == ["depth_cat", "galerkin_linear", "tanh"] + ["depth_cat", "galerkin_linear"]
+    with pytest.raises(NotExportable, match=r"field.1 \(GalLinear\): it expands in Polynomial\(3\)"):
+        export(nn.Sequential(DepthCat(), GalLinear(2, 2, type("Polynomial", (Fourier,), {})(3))), tmp_path / "other")
+
+
+def test_layers_of_images(tmp_path):
+    torch.manual_seed(2)
+    field = nn.Sequential(Down(), nn.Conv2d(6, 2, 3, padding=1), nn.AvgPool2d(2), nn.Upsample(scale_factor=2))
+    path = export(field, tmp_path / "mine", torch.rand(4, 2, 6, 6), head=nn.Sequential(nn.Flatten(), nn.Linear(72, 3)))
+    assert kinds(path) == ["skip", "conv2d", "avg_pool", "upsample"]
+
+
+class SquashedImages(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = ConcatSquashConv2d(2, 4), ConcatSquashConv2d(4, 2)
+
+    def forward(self, t, x):
+        return self.b(t, torch.tanh(self.a(t, x)))
+
+
+def test_concat_squash_of_images(tmp_path):
+    torch.manual_seed(2)
+    path = export(SquashedImages(), tmp_path / "mine", torch.rand(4, 2, 6, 6), head=nn.Sequential(nn.Flatten(), nn.Linear(72, 3)))
+    assert kinds(path) == ["conv2d", "film", "tanh", "conv2d", "film"]
 
 
 def test_a_forward_that_is_no_composition_of_children(tmp_path):

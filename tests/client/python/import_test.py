@@ -16,7 +16,7 @@ from hyperserve.import_model import import_model
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import Choices
 from hyperserve.tensor_files import read_tensors, write_safetensors
-from torch_files import save_legacy, save_zip
+from torch_files import dict_opcodes, plain, save_legacy, save_zip, state_dict_opcodes
 
 EXTERNAL = pathlib.Path(os.environ.get("HYPERSERVE_EXTERNAL", ROOT.parent / "shared/external")) / "torchcfm"
 PROGRAM = BIN / "hyperserve"
@@ -58,6 +58,25 @@ def ffjord_case():
     return "torchdiffeq", tensors.items(), [0, 1, 2], oracle.mlp(layers, ["tanh"] * 2, "every"), 3
 
 
+def squashed_case():
+    """FFJORD's concat-squash, as its 2-D examples have it."""
+    layers, name = [dense(24, 3), dense(3, 24)], "chain.0.odefunc.diffeq.layers.{0}."
+    gates = [(dense(len(bias), 1), dense(len(bias), 1)[0]) for _, bias in layers]
+    tensors = named(layers, name + "_layer")
+    for i, ((gate, bias), shift) in enumerate(gates):
+        tensors |= {name.format(i) + "_hyper_gate.weight": gate, name.format(i) + "_hyper_gate.bias": bias}
+        tensors |= {name.format(i) + "_hyper_bias.weight": shift}
+
+    def field(s, z):
+        for place, ((weight, bias), ((gate, gate_bias), shift)) in enumerate(zip(layers, gates)):
+            gate = 1 / (1 + np.exp(-(gate[:, 0].astype(float) * s + gate_bias)))
+            z = (z @ weight.T.astype(float) + bias) * gate + shift[:, 0].astype(float) * s
+            z = np.tanh(z) if place == 0 else z
+        return z
+
+    return "torchdiffeq", tensors.items(), [0, 1], field, 3
+
+
 def latent_case():
     """As torchdiffeq's examples name layers."""
     layers = [dense(20, 4), dense(20, 20), dense(4, 20)]
@@ -83,7 +102,7 @@ def diffeqml_case():
     return "diffeqml_flow", tensors.items(), [0, 2, 4, 6, 8], field, 2
 
 
-CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, diffeqml_case]
+CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, squashed_case, diffeqml_case]
 
 
 def renumbered(items, indices):
@@ -211,10 +230,62 @@ def test_classifiers_of_diffeqml(channels, size, augments, pooled, tmp_path):
     assert oracle.distance(answer.logits, z @ last[0].T.astype(np.float64) + last[1]) <= 1e-12
 
 
+def mnist_tensors():
+    def conv(out, width, kernel):
+        weight = RANDOM.standard_normal((out, width, kernel, kernel)) / (kernel * width**0.5)
+        return weight.astype(np.float32), (0.1 * RANDOM.standard_normal(out)).astype(np.float32)
+
+    def norm():
+        return tuple((1 + 0.3 * RANDOM.standard_normal(64)).astype(np.float32) for _ in range(2))
+
+    parts = {"0": conv(64, 1, 3), "1": norm(), "3": conv(64, 64, 4), "4": norm(), "6": conv(64, 64, 4)}
+    parts |= {f"7.odefunc.norm{number}": norm() for number in (1, 2, 3)}
+    parts |= {f"7.odefunc.conv{number}._layer": conv(64, 65, 3) for number in (1, 2)}
+    return parts | {"8": norm(), "12": dense(10, 64)}
+
+
+def test_the_classifier_of_torchdiffeq(tmp_path):
+    parts = mnist_tensors()
+    tensors = {f"{name}.{kind}": one for name, pair in parts.items() for kind, one in zip(("weight", "bias"), pair)}
+    # As the example saves it, with the arguments of its program.
+    arguments = b"cargparse\nNamespace\n)\x81}(" + plain("tol") + plain(1e-3) + plain("save") + plain("./here") + b"ub"
+    save_zip(tmp_path / "file", tensors, dict_opcodes(
+        [("state_dict", state_dict_opcodes(tensors, view=False)), ("args", arguments)]))
+    import_model(tmp_path / "file", tmp_path / "models/digits", layout="torchdiffeq_mnist", program=PROGRAM)
+
+    def normed(z, name):
+        return np.maximum(oracle.group_norm(z, 32, *parts[name]), 0)
+
+    images = RANDOM.integers(0, 256, (4, 1, 28, 28), dtype=np.uint8)
+    z = oracle.conv(images / 255, *parts["0"], padding=0)
+    for norm, conv in (("1", "3"), ("4", "6")):
+        z = oracle.conv(normed(z, norm), *parts[conv], stride=2)
+
+    def slope(s, z):
+        for number in (1, 2):
+            z = normed(z, f"7.odefunc.norm{number}")
+            z = oracle.conv(np.concatenate([np.full_like(z[:, :1], s), z], 1), *parts[f"7.odefunc.conv{number}._layer"])
+        return oracle.group_norm(z, 32, *parts["7.odefunc.norm3"])
+
+    z = normed(oracle.solve(slope, z, 2), "8").mean((2, 3))
+    daemon = Daemon(tmp_path, tmp_path / "models", copy=False)
+    with hyperserve.Client(daemon.address) as client:
+        answer = client.classify("digits", images, plan="rk4:2/double", logits=True)
+    daemon.stop()
+    assert oracle.distance(answer.logits, z @ parts["12"][0].T.astype(np.float64) + parts["12"][1]) <= 1e-12
+    for change, words in (({"7.odefunc.norm3.bias": np.ones(3, np.float32)}, "7.odefunc.norm3: tensors of a norm have one shape"),
+                          ({"3.weight": np.ones((64, 64, 3, 3), np.float32)}, "3: weight of shape .* a 4x4 convolution"),
+                          ({"9.weight": np.ones(3, np.float32)}, "9.weight: no name of this layout")):
+        save_zip(tmp_path / "file", tensors | change)
+        with pytest.raises(LayoutError, match=words):
+            import_model(tmp_path / "file", tmp_path / "other", layout="torchdiffeq_mnist", program=PROGRAM)
+
+
 @pytest.mark.parametrize("change, words", [
-    ({"0.weight": None}, "0: no batch norm of 1 or 3 channels"), ({"0.running_var": np.ones(2, np.float32)}, "0: no batch norm"),
-    ({name: np.ones(2, np.float32) for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var")}, "0: no batch norm"),
-    ({"0.weight": np.ones((), np.float32)}, "0: no batch norm"), ({"1.augment_func.weight": None}, "1.weight: missing"),
+    ({"0.weight": None}, "0.weight: missing"), ({"0.running_var": np.ones(2, np.float32)}, "0: tensors of a norm have one shape"),
+    ({name: np.ones(2, np.float32) for name in ("0.weight", "0.bias", "0.running_mean", "0.running_var")},
+     "0: a batch norm of 2 channels; 1 or 3 wanted"),
+    ({"0.weight": np.ones((), np.float32)}, "0: tensors of a norm"), ({"1.augment_func.weight": None}, "1.weight: missing"),
     ({"5.weight": None}, "5.weight: missing"), ({"5.weight": None, "5.bias": None}, "weight: missing in this layout"),
     ({"7.weight": np.ones((2, 2), np.float32)}, "5.bias: no name of this layout"),
     ({"5.weight": np.ones((10, 7), np.float32)}, "5: 7 inputs do not fit"),
@@ -242,7 +313,7 @@ def test_a_classifier_of_another_layout(change, words, tmp_path):
     ("torchcfm", {"net.4.bias": np.ones(3, np.float32)}, "net.4: a bias without a weight"),
     ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of layer 2"),
     ("torchcfm", {"net.2.weight": np.ones((1, 8), np.float32), "net.2.bias": np.ones(1, np.float32)}, "net.2: one output; a potential"),
-    ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, "_hyper_gate.weight: of a concat-squash layer"),
+    ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, r"net.0._hyper_gate.bias: none of shape \(8,\)"),
     ("torchdiffeq", {"net.0._hyper_bias.weight": np.ones((8, 2), np.float32)}, r"shape \(8, 2\) that fits no layer"),
     ("diffeqml_classifier", {}, "fewer than two layers"),
 ])

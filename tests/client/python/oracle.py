@@ -41,11 +41,16 @@ def mlp(layers, activations, time):
     return field
 
 
-def conv(x, weight, bias):
-    """3x3, padding 1."""
-    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+def conv(x, weight, bias, stride=1, padding=1):
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, weight.shape[2:], (2, 3))[:, :, ::stride, ::stride]
     return np.einsum("nchwij,ocij->nohw", windows, weight, optimize=True) + bias[:, None, None]
+
+
+def group_norm(x, groups, weight, bias):
+    parts = x.reshape(len(x), groups, -1)
+    parts = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+    return parts.reshape(x.shape) * weight[:, None, None] + bias[:, None, None]
 
 
 def distance(found, wanted):

@@ -113,7 +113,7 @@ TEST_F(ChooseEngineTest, WhatIsWrongForEveryEngine) {
           }),
           "F64");
   refused(With([](auto& s) { s.want_outputs = true; }), "no outputs");
-  refused(With([](auto& s) { s.span = {1.0, 1.0}; }), "span");
+  refused(With([](auto& s) { s.span = {1.0, 0.5}; }), "span");
   refused(With([](auto& s) { s.save_at = {0.5, 0.5}; }), "save_at");
   refused(With([&](auto& s) {
             s.method = {Method::kEuler};

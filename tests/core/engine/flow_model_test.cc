@@ -25,6 +25,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/flow_specs.h"
 #include "tests/testing/planned_solve.h"
@@ -62,7 +63,7 @@ TEST(FlowModelTest, TheTwinSolvesAsTheReadableEngine) {
         const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
         const kernels::FlowModel flow = FlowModelOf(*model, solve.correction.get()).value();
         EXPECT_EQ(kernels::FlowMisfit(flow), "");
-        const kernels::FlowPlan plan = FlowPlanOf(SpecOf(solve), against ? 3 : 2);
+        const kernels::FlowPlan plan = FlowPlanOf(SpecOf(solve), FixedSteps{against ? 3 : 2});
         EXPECT_EQ(plan.against, against);
         const size_t elements = static_cast<size_t>(dimensions);
         for (size_t row = 0; row < 3; ++row) {
@@ -73,6 +74,37 @@ TEST(FlowModelTest, TheTwinSolvesAsTheReadableEngine) {
             EXPECT_NEAR(found[i], wanted, 1e-12 * (1 + std::abs(wanted)))
                 << LayerName(activation) << " " << DirectionName(direction);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(FlowModelTest, TheTwinSolvesByTablesAsTheReadableEngine) {
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  const auto model = fixture::RandomModel(fixture::FusedFlowSpec({TanhLayer{}}), 1);
+  const HostTensor rows = NormalRows(3, {2}, 5);
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned =
+        fixture::RandomHypersolver(fixture::FusedTablesSpec(*model, kind), *model, 3);
+    for (const TableSpec& table : learned->spec().tables) {
+      const PlannedSolve solve{.model = model,
+                               .correction = learned,
+                               .plan = Hypersolved(Method::kLearned, table.evaluations),
+                               .tier = Tier::kDouble,
+                               .entry = Entry::kState,
+                               .direction = Direction::kNoiseToData};
+      const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
+      const kernels::FlowModel flow = FlowModelOf(*model, learned.get(), table.evaluations).value();
+      EXPECT_EQ(kernels::FlowMisfit(flow), "");
+      const kernels::FlowPlan plan = FlowPlanOf(SpecOf(solve), FixedSteps{table.evaluations});
+      for (size_t row = 0; row < 3; ++row) {
+        const std::vector<double> found =
+            kernels::TwinSolve(flow, plan, rows.as<double>().subspan(2 * row, 2));
+        for (size_t i = 0; i < 2; ++i) {
+          // The coefficients are rounded to float.
+          EXPECT_NEAR(found[i], expected.state.as<double>()[2 * row + i], 1e-6);
         }
       }
     }

@@ -50,6 +50,16 @@ double RelativeError(const HostTensor& a, const HostTensor& b, const HostTensor&
   return std::sqrt(error / norm);
 }
 
+// The mean difference of log-densities.
+double DensityError(const BatchResult& a, const BatchResult& b) {
+  double sum = 0;
+  const int64_t rows = a.log_density.elements();
+  for (int64_t row = 0; row < rows; ++row) {
+    sum += std::fabs(Number(a.log_density, row) - Number(b.log_density, row));
+  }
+  return sum / static_cast<double>(rows);
+}
+
 class FusedEngineTest : public EngineTest {
  protected:
   void SetUp() override {
@@ -116,6 +126,66 @@ TEST_P(FusedEngineTest, AHypersolvedPlanAgainstTheField) {
   EXPECT_EQ(fast.correction_evaluations, oracle.correction_evaluations);
 }
 
+// Tables of every kind of coefficient, with readouts and without, in one run.
+TEST_P(FusedEngineTest, LearnedTablesAreThoseOfTheOracle) {
+  const auto model = fixture::RandomModel(fixture::FusedFlowSpec({TanhLayer{}}), 4);
+  const HostTensor rows = Float(NormalRows(256, {2}, 15));
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned =
+        fixture::RandomHypersolver(fixture::FusedTablesSpec(*model, kind), *model, 3);
+    for (const TableSpec& table : learned->spec().tables) {
+      PlannedSolve solve{.model = model,
+                         .correction = learned,
+                         .plan = Hypersolved(Method::kLearned, table.evaluations),
+                         .tier = Tier::kFast,
+                         .entry = Entry::kState,
+                         .direction = Direction::kNoiseToData};
+      EXPECT_EQ(runtime_->StartRun(SpecOf(solve, Dtype::kF32), 1)->choice.engine, "fused");
+      const BatchResult fast = EngineTest::Run(solve, rows);
+      solve.tier = Tier::kDouble;
+      const BatchResult oracle = EngineTest::Run(solve, rows);
+      EXPECT_LT(RelativeError(fast.state, oracle.state, rows), 2e-3) << table.evaluations;
+      EXPECT_EQ(fast.macs, oracle.macs);
+      EXPECT_EQ(fast.nfe, oracle.nfe);
+      EXPECT_EQ(fast.correction_evaluations, oracle.correction_evaluations);
+    }
+  }
+}
+
+// Log-densities of both kinds and both directions: the mean error over 256 rows.
+TEST_P(FusedEngineTest, LogDensitiesAreThoseOfTheOracle) {
+  const HostTensor rows = Float(NormalRows(256, {2}, 13));
+  const struct {
+    StepPlan plan;
+    LogDensity density;
+    std::shared_ptr<const Hypersolver> correction;
+    Direction direction;
+  } cases[] = {
+      {Fixed(Method::kRk4, 3), LogDensity::kDivergence, nullptr, Direction::kDataToNoise},
+      {Fixed(Method::kRk4, 3), LogDensity::kDivergence, nullptr, Direction::kNoiseToData},
+      {Fixed(Method::kEuler, 2), LogDensity::kStepMap, nullptr, Direction::kDataToNoise},
+      {Hypersolved(Method::kHeun, 2), LogDensity::kStepMap, correction_, Direction::kNoiseToData}};
+  for (const auto& one : cases) {
+    PlannedSolve solve{.model = model_,
+                       .correction = one.correction,
+                       .plan = one.plan,
+                       .tier = Tier::kFast,
+                       .entry = Entry::kState,
+                       .direction = one.direction,
+                       .log_density = one.density};
+    const BatchResult fast = EngineTest::Run(solve, rows);
+    solve.tier = Tier::kDouble;
+    const BatchResult oracle = EngineTest::Run(solve, rows);
+    EXPECT_LT(DensityError(fast, oracle), 2e-3);
+    EXPECT_EQ(fast.macs, oracle.macs);
+    EXPECT_EQ(fast.status, oracle.status);
+    solve.log_density = LogDensity::kNone;
+    solve.tier = Tier::kFast;
+    EXPECT_EQ(EngineTest::Run(solve, rows).state.bytes, fast.state.bytes);
+  }
+}
+
 TEST_P(FusedEngineTest, NoiseIsThatOfThePromise) {
   PlannedSolve solve{.model = model_,
                      .correction = correction_,
@@ -171,6 +241,10 @@ TEST_P(FusedEngineTest, RowsThatOverflowAreSolvedInTierExact) {
   const Segment segment{.rows = 100, .data = rows.view(), .control = FixedSteps{2}};
   const BatchResult fast = Together(Spec(Entry::kState), {segment})[0].rows;
   EXPECT_EQ(fast.solved_again, 3);
+  BatchSpec with_density = Spec(Entry::kState);
+  with_density.log_density = LogDensity::kStepMap;
+  const BatchResult dense = Together(with_density, {segment})[0].rows;
+  EXPECT_EQ(dense.solved_again, 3);
   const BatchResult exact = EngineTest::Run({.model = model_,
                                              .correction = correction_,
                                              .plan = Hypersolved(Method::kHeun, 2),

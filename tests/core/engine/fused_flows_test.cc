@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
@@ -29,13 +31,15 @@ namespace {
 
 using testing::HasSubstr;
 
-// Has room for methods of up to four stages.
+// Has room for fixed plans of up to four stages.
 class SmallFlow final : public FusedFlow {
  public:
-  bool Takes(const kernels::FlowPlan& plan) const override {
-    return plan.tableau.solution_stages() <= 4;
+  bool Takes(const kernels::FlowTask& task) const override {
+    const auto* fixed = std::get_if<kernels::FlowPlan>(&task);
+    return fixed == nullptr || fixed->tableau.solution_stages() <= 4;
   }
-  void Solve(const kernels::FlowPlan&, const kernels::FlowRows&) const override {}
+  int64_t RowsAtOnce(const kernels::FlowAdaptivePlan&) const override { return 1; }
+  void Solve(const kernels::FlowTask&, const kernels::FlowRows&) const override {}
 };
 
 class FusedFlowsTest : public testing::Test {
@@ -57,19 +61,36 @@ class FusedFlowsTest : public testing::Test {
     const char* why;
   };
 
+  // As a CUDA device lists its engines.
+  void Expect(std::span<const Case> cases) {
+    const EngineKinds device = {
+        {"fused", [this](const BatchSpec& spec, int64_t) { return flows_.Supports(spec); }},
+        {"readable", ReadableSupports}};
+    for (const Case& one : cases) {
+      BatchSpec spec = Fast();
+      one.change(spec);
+      const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, device);
+      if (one.engine == nullptr) {
+        EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented) << one.why;
+        EXPECT_THAT(std::string(choice.status().message()), HasSubstr(one.why));
+        EXPECT_THAT(std::string(choice.status().message()), HasSubstr("not readable"));
+      } else {
+        ASSERT_TRUE(choice.ok()) << choice.status();
+        EXPECT_EQ(choice->engine, one.engine) << one.why;
+        EXPECT_THAT(choice->why, HasSubstr(one.why));
+      }
+    }
+  }
+
   const std::shared_ptr<const Model> model_ = FlowWith({TanhLayer{}});
   int made_ = 0;
-  FusedFlows flows_{[this](const kernels::FlowModel&) {
+  FusedFlows flows_{[this](const kernels::FlowModel&, kernels::FlowPrecision) {
     ++made_;
     return std::make_shared<const SmallFlow>();
   }};
 };
 
-// As a CUDA device lists its engines.
 TEST_F(FusedFlowsTest, TheChoiceOfTheEngine) {
-  const EngineKinds device = {
-      {"fused", [this](const BatchSpec& spec, int64_t) { return flows_.Supports(spec); }},
-      {"readable", ReadableSupports}};
   const Case cases[] = {
       {[](BatchSpec&) {}, "fused", "first choice"},
       {[&](BatchSpec& spec) {
@@ -78,14 +99,14 @@ TEST_F(FusedFlowsTest, TheChoiceOfTheEngine) {
        "fused", "first choice"},
       {[](BatchSpec& spec) { spec.tier = Tier::kExact; }, "readable", "tier fast only"},
       {[](BatchSpec& spec) { spec.tier = Tier::kDouble; }, "readable", "tier fast only"},
-      {[](BatchSpec& spec) {
-         spec.method = {Method::kDopri5};
-         spec.stepping = Stepping::kErrorControlled;
-       },
-       nullptr, "fixed steps only"},
       {[](BatchSpec& spec) { spec.method = {Method::kDopri5}; }, nullptr, "stages of dopri5"},
       {[](BatchSpec& spec) { spec.save_at = {0.5}; }, nullptr, "no states on the way"},
-      {[](BatchSpec& spec) { spec.log_density = LogDensity::kStepMap; }, nullptr, "log-density"},
+      {[](BatchSpec& spec) { spec.log_density = LogDensity::kStepMap; }, "fused", "first choice"},
+      {[](BatchSpec& spec) {
+         spec.model = fixture::RandomModel(fixture::FusedFlowSpec({TanhLayer{}}, 3), 1);
+         spec.log_density = LogDensity::kDivergence;
+       },
+       nullptr, "at most 2 dimensions, not of 3"},
       {[](BatchSpec& spec) {
          spec.span = {0.0, 0.5};
        },
@@ -107,20 +128,45 @@ TEST_F(FusedFlowsTest, TheChoiceOfTheEngine) {
        },
        nullptr, "flows only"},
   };
-  for (const Case& one : cases) {
-    BatchSpec spec = Fast();
-    one.change(spec);
-    const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, device);
-    if (one.engine == nullptr) {
-      EXPECT_EQ(choice.status().code(), absl::StatusCode::kUnimplemented) << one.why;
-      EXPECT_THAT(std::string(choice.status().message()), HasSubstr(one.why));
-      EXPECT_THAT(std::string(choice.status().message()), HasSubstr("not readable"));
-    } else {
-      ASSERT_TRUE(choice.ok()) << choice.status();
-      EXPECT_EQ(choice->engine, one.engine) << one.why;
-      EXPECT_THAT(choice->why, HasSubstr(one.why));
-    }
-  }
+  Expect(cases);
+}
+
+TEST_F(FusedFlowsTest, Tables) {
+  const Case cases[] = {
+      {[&](BatchSpec& spec) {
+         spec.method = {Method::kLearned};
+         spec.correction = fixture::RandomHypersolver(
+             fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
+       },
+       "fused", "first choice"},
+      {[&](BatchSpec& spec) {
+         spec.method = {Method::kLearned};
+         spec.correction = fixture::RandomHypersolver(
+             fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
+         spec.log_density = LogDensity::kStepMap;
+       },
+       nullptr, "no log-density"},
+      {[](BatchSpec& spec) { spec.method = {Method::kAb2}; }, nullptr, "learned tables only"},
+  };
+  Expect(cases);
+  EXPECT_GT(made_, 2);  // one for each table
+}
+
+TEST_F(FusedFlowsTest, ErrorControl) {
+  const Case cases[] = {
+      {[](BatchSpec& spec) {
+         spec.method = {Method::kDopri5};
+         spec.stepping = Stepping::kErrorControlled;
+       },
+       nullptr, "fixed steps only"},
+      {[](BatchSpec& spec) {
+         spec.tier = Tier::kExact;
+         spec.method = {Method::kDopri5};
+         spec.stepping = Stepping::kErrorControlled;
+       },
+       "readable", "fixed steps only"},
+  };
+  Expect(cases);
 }
 
 TEST_F(FusedFlowsTest, AFlowIsPackedOnce) {
@@ -129,13 +175,17 @@ TEST_F(FusedFlowsTest, AFlowIsPackedOnce) {
   spec.method = {Method::kRk4};
   EXPECT_EQ(flows_.Find(spec).value(), first);
   EXPECT_EQ(made_, 1);
+  BatchSpec exact = Fast();
+  exact.tier = Tier::kExact;
+  EXPECT_NE(flows_.Find(exact).value(), first);
+  EXPECT_EQ(made_, 2);
   spec.correction = fixture::RandomHypersolver(fixture::FusedCorrectionSpec(), *model_, 2);
   EXPECT_NE(flows_.Find(spec).value(), first);
-  EXPECT_EQ(made_, 2);
+  EXPECT_EQ(made_, 3);
   BatchSpec misfit = Fast();
   misfit.model = FlowWith({GeluLayer{}});
   EXPECT_EQ(flows_.Find(misfit).status(), flows_.Find(misfit).status());
-  EXPECT_EQ(made_, 2);
+  EXPECT_EQ(made_, 3);
 }
 
 TEST_F(FusedFlowsTest, AFlowLeavesAfterItsModel) {

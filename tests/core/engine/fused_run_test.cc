@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
@@ -41,21 +42,31 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // the end of rows that start at 77 is not finite.
 class AddingFlow final : public FusedFlow {
  public:
-  bool Takes(const kernels::FlowPlan&) const override { return true; }
-  void Solve(const kernels::FlowPlan& plan, const kernels::FlowRows& rows) const override {
+  bool Takes(const kernels::FlowTask&) const override { return true; }
+  int64_t RowsAtOnce(const kernels::FlowAdaptivePlan&) const override { return rows_at_once; }
+  void Solve(const kernels::FlowTask& task, const kernels::FlowRows& rows) const override {
     TORCH_CHECK(!broken, "the device is gone");
     launches.push_back(rows.count);
+    const auto* fixed = std::get_if<kernels::FlowPlan>(&task);
     for (int64_t row = 0; row < rows.count; ++row) {
       const float start = rows.z0 != nullptr ? rows.z0[row]
                                              : static_cast<float>(rows.first_row) +
                                                    static_cast<float>(row) + all_unfit * -1e6f;
       rows.z1[row] = start == 77.0f ? kInfinity : start + 100.0f;
-      rows.unfit[row] = start < 0.0f ? 1 : 0;
+      if (fixed != nullptr && fixed->density != kernels::FlowDensity::kNone) {
+        rows.log_density[row] = start == 88.0f ? kInfinity : -start;
+      }
+      rows.unfit[row] = start < 0.0f ? kernels::kRowUnfit : kernels::kRowFits;
+      if (fixed != nullptr) continue;
+      rows.evaluations[row] = static_cast<int32_t>(start);
+      if (row >= rows_ended) rows.unfit[row] = kernels::kRowUnfinished;
     }
   }
   mutable std::vector<int64_t> launches;  // their rows
   bool broken = false;
   float all_unfit = 0.0f;  // 1: all rows of noise
+  int64_t rows_at_once = 1 << 20;
+  int64_t rows_ended = 1 << 20;  // of an adaptive launch
 };
 
 class FusedRunTest : public testing::Test {
@@ -68,8 +79,9 @@ class FusedRunTest : public testing::Test {
             .direction = Direction::kNoiseToData};
   }
   std::unique_ptr<hyperserve::Run> Start(const BatchSpec& spec) const {
-    return MakeFusedRun(
-        spec, std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)), flow_);
+    return MakeFusedRun(spec,
+                        std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)),
+                        [this](int64_t) { return flow_; });
   }
   // What the readable engine says of these rows in tier exact.
   BatchResult Exact(BatchSpec spec, const Segment& segment) {
@@ -132,6 +144,25 @@ TEST_F(FusedRunTest, CorrectionsAreCounted) {
   EXPECT_THAT(solved.macs, ElementsAre(6 * model_->field_macs() + 3 * spec.correction->macs()));
 }
 
+TEST_F(FusedRunTest, LogDensitiesAreOfTheirRows) {
+  BatchSpec spec = Spec();
+  spec.log_density = LogDensity::kDivergence;
+  const auto run = Start(spec);
+  const HostTensor a = Rows({1, 88}), b = Rows({-2, 3});
+  for (const HostTensor* rows : {&a, &b}) ASSERT_TRUE(run->Admit(SegmentOf(*rows, 2)).ok());
+  EXPECT_TRUE(run->Advance(1, nullptr).value());
+  const std::vector<SolvedSegment> solved = run->TakeFinished().value();
+  ASSERT_EQ(solved.size(), 2u);
+  const BatchResult exact_a = Exact(spec, SegmentOf(a, 2)), exact_b = Exact(spec, SegmentOf(b, 2));
+  const auto densities = [](const BatchResult& of) { return of.log_density.as<double>(); };
+  EXPECT_THAT(densities(solved[0].rows), ElementsAre(-1, densities(exact_a)[1]));
+  EXPECT_THAT(densities(solved[1].rows), ElementsAre(densities(exact_b)[0], -3));
+  EXPECT_THAT(States(solved[1].rows), ElementsAre(States(exact_b)[0], 103));
+  EXPECT_EQ(solved[0].rows.solved_again, 1);
+  EXPECT_EQ(solved[1].rows.solved_again, 1);
+  EXPECT_EQ(solved[0].rows.macs, exact_a.macs);
+}
+
 TEST_F(FusedRunTest, RowsThatDoNotFitAreSolvedInFloat32) {
   const auto run = Start(Spec());
   const HostTensor a = Rows({1, -2, 77, -3}), b = Rows({5}), c = Rows({kInfinity});
@@ -184,6 +215,49 @@ TEST_F(FusedRunTest, LaunchesAreBounded) {
   ASSERT_EQ(solved.size(), 2u);
   EXPECT_EQ(States(solved[0].rows).back(), static_cast<float>(200 + rows - 1));
   EXPECT_THAT(States(solved[1].rows), ElementsAre(200, 201, 202));
+}
+
+TEST_F(FusedRunTest, AdaptiveRowsHaveTheirOwnEvaluations) {
+  BatchSpec spec = Spec();
+  spec.method = {Method::kDopri5};
+  spec.stepping = Stepping::kErrorControlled;
+  spec.tier = Tier::kExact;
+  const auto run = Start(spec);
+  const HostTensor a = Rows({8, 14}), b = Rows({20, -1});
+  for (const HostTensor* rows : {&a, &b}) {
+    ASSERT_TRUE(run->Admit({.rows = 2, .data = rows->view(), .control = ErrorControl{}}).ok());
+  }
+  EXPECT_TRUE(run->Advance(1, nullptr).value());
+  const std::vector<SolvedSegment> solved = run->TakeFinished().value();
+  ASSERT_EQ(solved.size(), 2u);
+  EXPECT_THAT(solved[0].rows.nfe, ElementsAre(8, 14));
+  EXPECT_THAT(solved[0].rows.macs,
+              ElementsAre(8 * model_->field_macs(), 14 * model_->field_macs()));
+  EXPECT_THAT(States(solved[0].rows), ElementsAre(108, 114));
+  EXPECT_EQ(solved[0].rows.solved_again, 0);
+  EXPECT_EQ(solved[1].rows.nfe[0], 20);
+  EXPECT_GE(solved[1].rows.nfe[1], 8);  // the readable engine's
+  EXPECT_EQ(solved[1].rows.solved_again, 1);
+}
+
+// Launches are as long as they can be expected to take, and halved where they took too long.
+TEST_F(FusedRunTest, AdaptiveLaunchesThatEndTooSoonAreHalved) {
+  BatchSpec spec = Spec(Entry::kNoise);
+  spec.method = {Method::kDopri5};
+  spec.stepping = Stepping::kErrorControlled;
+  spec.tier = Tier::kExact;
+  const auto run = Start(spec);
+  flow_->rows_at_once = 4 * kLaunchRowsLeast;
+  flow_->rows_ended = 2 * kLaunchRowsLeast;
+  const int64_t rows = 6 * kLaunchRowsLeast;
+  ASSERT_TRUE(
+      run->Admit({.rows = rows, .data = {}, .first_row = 100, .control = ErrorControl{}}).ok());
+  EXPECT_TRUE(run->Advance(1, nullptr).value());
+  const int64_t half = 3 * kLaunchRowsLeast / 2;
+  EXPECT_THAT(flow_->launches, ElementsAre(2 * half, half, half, half, half));
+  const BatchResult solved = run->TakeFinished().value().at(0).rows;
+  EXPECT_EQ(solved.solved_again, 0);
+  EXPECT_EQ(States(solved).back(), static_cast<float>(200 + rows - 1));
 }
 
 TEST_F(FusedRunTest, RefusesWhatOneLaunchMayNotTake) {

@@ -216,5 +216,27 @@ TEST(Safetensors, AFifoIsRefusedAndNotWaitedFor) {
   std::filesystem::remove(path);
 }
 
+TEST(Safetensors, WhatIsMistakenForOneIsNamed) {
+  const auto refusal = [](std::string bytes) {
+    return std::string(SafetensorsFile::Parse(std::move(bytes)).status().message());
+  };
+  EXPECT_NE(refusal("PK\x03\x04 and more").find("this is a zip"), std::string::npos);
+  EXPECT_NE(refusal("version https://git-lfs.github.com/spec/v1\n").find("git lfs pull"),
+            std::string::npos);
+  EXPECT_NE(refusal("\x80\x02\x8a\x0al\xfc\x9c\x46").find("this is a pickle"), std::string::npos);
+}
+
+// Its length, little-endian, may begin with the bytes that begin a pickle.
+TEST(Safetensors, AHeaderOfAnyLengthIsRead) {
+  const std::string json = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  for (const size_t length : {size_t{0x80}, size_t{0x280}, size_t{0x8b1f}}) {
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(length & 0xff);
+    bytes[1] = static_cast<char>(length >> 8);
+    bytes += json + std::string(length - json.size(), ' ') + "x";
+    EXPECT_TRUE(SafetensorsFile::Parse(bytes).ok()) << length;
+  }
+}
+
 }  // namespace
 }  // namespace hyperserve

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ using kernels::FlowModel;
 using kernels::FlowNet;
 using kernels::FlowPlan;
 using kernels::TwinField;
+using kernels::TwinLogDensity;
 using kernels::TwinSolve;
 using testing::CorrectedRowMatrixSpace;
 using testing::RandomFlowNet;
@@ -53,6 +55,70 @@ TEST(TwinField, IsTheNetWrittenOut) {
   HiddenTanh(model.field, {0.3, -1.0, 2.0}, expected);
   const std::vector<double> found = TwinField(model, 0.3, std::vector<double>{-1.0, 2.0});
   for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(found[i], expected[i], 1e-14);
+}
+
+// log|det| of the map by central differences.
+double DifferencedLogDet(const FlowModel& model, const FlowPlan& plan,
+                         const std::vector<double>& z) {
+  constexpr double kStep = 1e-5;
+  std::vector<std::vector<double>> columns;
+  for (size_t i = 0; i < z.size(); ++i) {
+    std::vector<double> above = z, below = z;
+    above[i] += kStep;
+    below[i] -= kStep;
+    std::vector<double> column = TwinSolve(model, plan, above);
+    const std::vector<double> low = TwinSolve(model, plan, below);
+    for (size_t j = 0; j < z.size(); ++j) column[j] = (column[j] - low[j]) / (2.0 * kStep);
+    columns.push_back(column);
+  }
+  if (z.size() == 1) return std::log(std::fabs(columns[0][0]));
+  return std::log(std::fabs(columns[0][0] * columns[1][1] - columns[0][1] * columns[1][0]));
+}
+
+double LogNormal(const std::vector<double>& z) {
+  double sum = 0.0;
+  for (const double x : z) sum -= 0.5 * (x * x + std::log(2.0 * std::numbers::pi));
+  return sum;
+}
+
+TEST(TwinLogDensity, OfStepMapsIsTheDeterminant) {
+  for (const FlowActivation activation : {FlowActivation::kSoftplus, FlowActivation::kTanh,
+                                          FlowActivation::kSilu, FlowActivation::kRectifier}) {
+    for (const int dimensions : {1, 2}) {
+      const FlowModel model{
+          .dimensions = dimensions,
+          .field = RandomFlowNet(activation, {FlowInput::kState}, {dimensions, 7, dimensions}, 3),
+          .correction = RandomFlowNet(activation, {FlowInput::kSlope1, FlowInput::kState0},
+                                      {2 * dimensions, 5, dimensions}, 4)};
+      FlowPlan plan{.tableau = TableauFor({.method = Method::kHeun}),
+                    .steps = 2,
+                    .hypersolved = true,
+                    .against = true,
+                    .density = kernels::FlowDensity::kStepMap};
+      const std::vector<double> z = dimensions == 1 ? std::vector{0.3} : std::vector{0.3, -0.7};
+      const double change = DifferencedLogDet(model, plan, z);
+      EXPECT_NEAR(TwinLogDensity(model, plan, z), LogNormal(z) - change, 1e-8);
+      plan.to_data = false;
+      EXPECT_NEAR(TwinLogDensity(model, plan, z), LogNormal(TwinSolve(model, plan, z)) + change,
+                  1e-8);
+    }
+  }
+}
+
+TEST(TwinLogDensity, DivergenceAndStepMapMeetAsStepsShrink) {
+  const FlowModel model{
+      .dimensions = 2,
+      .field = RandomFlowNet(FlowActivation::kSoftplus, {FlowInput::kState, FlowInput::kDepth},
+                             {3, 9, 2}, 5),
+      .correction = {}};
+  FlowPlan plan{.tableau = kRk4Tableau,
+                .steps = 64,
+                .against = true,
+                .density = kernels::FlowDensity::kStepMap};
+  const std::vector<double> z = {1.1, 0.2};
+  const double map = TwinLogDensity(model, plan, z);
+  plan.density = kernels::FlowDensity::kDivergence;
+  EXPECT_NEAR(TwinLogDensity(model, plan, z), map, 1e-7);
 }
 
 TEST(TwinActivation, IsWhatItsNameSays) {

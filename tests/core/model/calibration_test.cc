@@ -14,22 +14,28 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CalibrationTest, ReadsBackWhatItPrints) {
-  const Calibration calibration = {.base_digest = "ab",
-                                   .default_plan = *ParsePlan("dopri5:1e-4"),
-                                   .reference = "dopri5:1e-6",
-                                   .device = "cpu",
-                                   .rows = 64,
-                                   .plans = {{.plan = *ParsePlan("hyper_euler:2"),
-                                              .error_mean = 0.1,
-                                              .error_max = 0.25,
-                                              .agreement = 0.984375,
-                                              .nfe = 2,
-                                              .correction_evaluations = 2,
-                                              .macs = 3e10,
-                                              .seconds_per_row = 1.5e-4,
-                                              .batch = 32,
-                                              .wins = true},
-                                             {.plan = *ParsePlan("euler:1"), .wins = false}}};
+  const Calibration calibration = {
+      .base_digest = "ab",
+      .default_plan = *ParsePlan("dopri5:1e-4"),
+      .default_error = 0.01,
+      .reference = "dopri5:1e-6",
+      .device = "cpu",
+      .rows = 64,
+      .plans = {{.plan = *ParsePlan("hyper_euler:2"),
+                 .error_mean = 0.1,
+                 .error_p99 = 0.2,
+                 .error_max = 0.25,
+                 .log_density_error = 0.125,
+                 .agreement = 0.984375,
+                 .nfe = 2,
+                 .correction_evaluations = 2,
+                 .macs = 3e10,
+                 .seconds_per_row = 1.5e-4,
+                 .batch = 32,
+                 .times = {{.rows = 1, .seconds = 0.001}, {.rows = 32, .seconds = 0.0048}},
+                 .wins = true,
+                 .heavy_tail = true},
+                {.plan = *ParsePlan("euler:1"), .wins = false}}};
   const auto read = ParseCalibration(PrintCalibration(calibration));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(PrintCalibration(*read), PrintCalibration(calibration));
@@ -41,26 +47,39 @@ TEST(CalibrationTest, ReadsBackWhatItPrints) {
   EXPECT_EQ(read->plans[0].seconds_per_row, 1.5e-4);
   EXPECT_EQ(read->plans[0].macs, 3e10);
   EXPECT_TRUE(read->plans[0].wins);
+  EXPECT_TRUE(read->plans[0].heavy_tail);
+  EXPECT_EQ(read->plans[0].error_p99, 0.2);
+  EXPECT_EQ(read->plans[0].log_density_error, 0.125);
+  EXPECT_EQ(read->plans[0].times, calibration.plans[0].times);
+  EXPECT_EQ(read->plans[1].log_density_error, std::nullopt);
+  EXPECT_EQ(read->default_error, 0.01);
   EXPECT_FALSE(read->plans[1].wins);
 }
 
 TEST(CalibrationTest, RefusesWhatIsNotOne) {
-  for (const char* json : {"", "{}", R"({"format": 2})", R"({"format": 1, "colour": "red"})",
-                           R"({"format": 1, "default_plan": "leapfrog:2"})",
-                           R"({"format": 1, "default_plan": "default"})",
-                           R"({"format": 1, "default_plan": "auto:1e-2"})",
-                           R"({"format": 1, "default_plan": "rk4:2/fast"})",
-                           R"({"format": 1, "plans": [{"plan": "default"}]})",
-                           R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
-                           R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
-                           R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})"}) {
+  for (const char* json :
+       {"", "{}", R"({"format": 2})", R"({"format": 1, "colour": "red"})",
+        R"({"format": 1, "default_plan": "leapfrog:2"})",
+        R"({"format": 1, "default_plan": "default"})",
+        R"({"format": 1, "default_plan": "auto:1e-2/fast"})",
+        R"({"format": 1, "default_error": -1})", R"({"format": 1, "default_plan": "rk4:2/fast"})",
+        R"({"format": 1, "plans": [{"plan": "default"}]})",
+        R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
+        R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
+        R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})",
+        R"({"format": 1, "plans": [{"plan": "euler:1", "error_p99": -1}]})",
+        R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "times": [{"rows": 2, "seconds": 1}, {"rows": 2, "seconds": 1}]}]})",
+        R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "times": [{"rows": 0, "seconds": 1}]}]})"}) {
     EXPECT_EQ(ParseCalibration(json).status().code(), absl::StatusCode::kInvalidArgument) << json;
   }
 }
 
 TEST(CalibrationTest, TakesFiniteNumbersFromZeroOnly) {
-  for (const char* field : {"error_mean", "error_max", "agreement", "nfe", "correction_evaluations",
-                            "macs", "seconds_per_row"}) {
+  for (const char* field :
+       {"error_mean", "error_p99", "error_max", "log_density_error", "agreement", "nfe",
+        "correction_evaluations", "macs", "seconds_per_row"}) {
     const auto parse = [&](const char* value) {
       return ParseCalibration(absl::StrCat(R"({"format": 1, "plans": [{"plan": "euler:1", ")",
                                            field, "\": ", value, "}]}"))

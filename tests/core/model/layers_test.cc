@@ -10,6 +10,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/depth.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
@@ -199,6 +200,10 @@ TEST(LayerTableTest, RefusesWithTheFieldsName) {
        "conv2d.kernel_size: wants [height, width], instead of kernel, found [3, 1] beside 3"},
       {R"({"conv2d": {"in": 1, "out": 1, "kernel_size": [3, 65]}})", "kernel_size: 65 is outside"},
       {R"({"conv2d": {"in": 1, "out": 1, "kernel": 1, "groups": 0}})", "groups: 0 is outside"},
+      {R"({"film": {"gate": "tanh"}})", "film.gate: 'tanh' is none of one_plus, sigmoid"},
+      {R"({"galerkin_linear": {"in": 1, "out": 1, "terms": 65}})", "terms: 65 is outside [1, 64]"},
+      {R"({"galerkin_linear": {"in": 1, "out": 1, "period": 0}})", "period: 0 is outside"},
+      {R"({"attention": {"channels": 4, "heads": 0}})", "attention.heads: 0 is outside"},
       {R"({"residual": {"layers": [{"elu": {"alpha": -1e9}}]}})",
        "field[0].residual.layers[0].elu.alpha: -1e+09 is outside"},
       {R"({})", "field[0]: a layer names exactly one kind"},
@@ -210,14 +215,24 @@ TEST(LayerTableTest, RefusesWithTheFieldsName) {
   }
 }
 
+struct BadRow {
+  Layer layer;
+  Shape row;
+  const char* message;
+};
+
+void ExpectRefused(const std::vector<BadRow>& cases) {
+  for (const BadRow& bad : cases) {
+    const absl::Status status = OutputShape(LayerList{bad.layer}, bad.row).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message));
+    EXPECT_FALSE(CountMacs({bad.layer}, bad.row).ok());
+  }
+}
+
 TEST(LayerTableTest, RefusesRowsThatDoNotFit) {
   const Shape images = {4, 6, 5};
-  struct Case {
-    Layer layer;
-    Shape row;
-    const char* message;
-  };
-  const Case cases[] = {
+  ExpectRefused({
       {{Conv2dLayer{.in = 4, .out = 6, .groups = 3}},
        images,
        "[0].conv2d: groups 3 does not divide in 4"},
@@ -249,13 +264,34 @@ TEST(LayerTableTest, RefusesRowsThatDoNotFit) {
       {{ResidualLayer{.layers = {{SinLayer{}}, {MeanPoolLayer{}}}}},
        {4},
        "[0].residual.layers[1].mean_pool: wants rows of [C, H, W], found [4]"},
-  };
-  for (const Case& bad : cases) {
-    const absl::Status status = OutputShape(LayerList{bad.layer}, bad.row).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.message;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message));
-    EXPECT_FALSE(CountMacs({bad.layer}, bad.row).ok());
-  }
+  });
+}
+
+TEST(LayerTableTest, RefusesDepthAndAttentionThatDoNotFit) {
+  const Shape images = {4, 6, 5};
+  ExpectRefused(
+      {{{ClampLayer{.low = 1, .high = -1}}, images, "[0].clamp: low 1 is above high -1"},
+       {{AttentionLayer{.channels = 4, .heads = 3}}, images, "heads 3 does not divide channels 4"},
+       {{AttentionLayer{.channels = 4}},
+        {4, 80, 80},
+        "1 heads over 6400 positions make more than 16777216 weights a row"},
+       {{ConvTranspose2dLayer{.in = 4, .out = 1, .kernel = 2, .padding = 2}},
+        images,
+        "padding 2 is not below kernel 2"},
+       {{ConvTranspose2dLayer{.in = 4, .out = 1, .output_padding = 1}},
+        images,
+        "output_padding 1 is not below stride 1"},
+       {{ConvTranspose2dLayer{.in = 4, .out = 1, .kernel = 5, .padding = 4}},
+        {4, 3, 9},
+        "padding 4 leaves nothing of [4, 3, 9]"},
+       {{FilmLayer{.layers = {{LinearLayer{.in = 1, .out = 4}}}}},
+        images,
+        "[0].film: layers give [4], not the [8] scales and shifts for the channels of [4, 6, 5]"},
+       {{FilmLayer{.layers = {{LinearLayer{.in = 4, .out = 8}}}}},
+        images,
+        "[0].film.layers[0].linear: wants rows of [4], found [1]"},
+       {{SinusoidalLayer{.features = 3}}, {1}, "features 3 is odd"},
+       {{FourierFeaturesLayer{.features = 2}}, {2}, "wants rows of [1], found [2]"}});
 }
 
 // Inner layers count as others do, whatever kind they are within.
@@ -291,6 +327,15 @@ TEST(LayerTableTest, MacsAreThoseOfProductsOnly) {
   EXPECT_EQ(
       CountMacs({{LayerNormLayer{.normalized_shape = images}}, {MaxPoolLayer{}}}, images).value(),
       0);
+  EXPECT_EQ(CountMacs({{ConvTranspose2dLayer{.in = 4, .out = 3, .kernel = 2, .stride = 2}}}, images)
+                .value(),
+            12 * 12 * 3 * 4 * 2 * 2);
+  EXPECT_EQ(CountMacs({{AttentionLayer{.channels = 4, .heads = 2}}}, images).value(),
+            36 * 4 * 4 * 4 + 2 * 36 * 36 * 4);
+  EXPECT_EQ(CountMacs({{FilmLayer{.layers = {{LinearLayer{.in = 1, .out = 8}}}}}}, images).value(),
+            8);
+  EXPECT_EQ(CountMacs({{GalerkinLinearLayer{.in = 4, .out = 3, .terms = 5}}}, {4}).value(),
+            5 * 3 * (4 + 1));
 }
 
 TEST(LayerTableTest, TensorsComeInTheOrderOfTheLayersAndSayHowTheyStart) {

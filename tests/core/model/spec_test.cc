@@ -216,5 +216,15 @@ TEST(HypersolverSpecTest, ReadsAndChecks) {
   }
 }
 
+TEST(UnknownNames, AreAnsweredWithTheKnownOnes) {
+  const auto refusal = [](const std::string& json) {
+    return std::string(ParseModelSpec(json).status().message());
+  };
+  const std::string layer = refusal(R"({"format": 1, "kind": "flow", "field": [{"sellu": {}}]})");
+  EXPECT_THAT(layer, ::testing::HasSubstr("field[0]: unknown name 'sellu'; known: linear, "));
+  const std::string field = refusal(R"({"format": 1, "knd": "flow"})");
+  EXPECT_THAT(field, ::testing::HasSubstr("unknown name 'knd'; known: format, "));
+}
+
 }  // namespace
 }  // namespace hyperserve

@@ -32,6 +32,17 @@ class MeanPool(nn.Module):
         return x.mean((-2, -1))
 
 
+class Clamp(nn.Module):
+    def forward(self, x):
+        return x.clamp(-0.5, 0.75)
+
+
+class Attention(nn.MultiheadAttention):
+    def forward(self, x):
+        positions = x.flatten(2).transpose(1, 2)
+        return super().forward(positions, positions, positions)[0].transpose(1, 2).reshape(x.shape)
+
+
 class Within(nn.Module):
     """A module with layers of its own."""
 
@@ -48,6 +59,11 @@ class Residual(Within):
 class Augment(Within):
     def forward(self, x):
         return torch.cat([self.layers(x), x], 1)
+
+
+class Skip(Within):
+    def forward(self, x):
+        return torch.cat([x, self.layers(x)], 1)
 
 
 CONV = {"in": 4, "out": 6}
@@ -85,6 +101,14 @@ CASES = [  # our layer, PyTorch's, the shape of a row
     ({"pixel_unshuffle": {"downscale_factor": 3}}, nn.PixelUnshuffle(3), IMAGES),
     ({"augment": {"layers": [{"conv2d": {"in": 4, "out": 2, "kernel": 1}}, {"selu": {}}]}},
      Augment(nn.Conv2d(4, 2, 1), nn.SELU()), IMAGES),
+    ({"conv_transpose2d": {**CONV, "kernel": 4, "padding": 1, "stride": 2}}, nn.ConvTranspose2d(4, 6, 4, 2, 1), IMAGES),
+    ({"conv_transpose2d": {**CONV, "kernel": 3, "stride": 3, "output_padding": 2, "bias": False}},
+     nn.ConvTranspose2d(4, 6, 3, 3, output_padding=2, bias=False), IMAGES),
+    ({"attention": {"channels": 4, "heads": 2}}, Attention(4, 2, batch_first=True), IMAGES),
+    ({"upsample": {"scale_factor": 2}}, nn.Upsample(scale_factor=2), IMAGES),
+    ({"clamp": {"low": -0.5, "high": 0.75}}, Clamp(), FEATURES),
+    ({"skip": {"layers": [{"conv2d": {"in": 4, "out": 2, "kernel": 1}}, {"selu": {}}]}},
+     Skip(nn.Conv2d(4, 2, 1), nn.SELU()), IMAGES),
     ({"residual": {"layers": [{"linear": {"in": 6, "out": 6}}, {"tanh": {}}]}},
      Residual(nn.Linear(6, 6), nn.Tanh()), FEATURES),
 ]
@@ -171,27 +195,66 @@ def stem_case(program, layer, module, row):
     return compare(program, json.dumps(layer), spec, weights, module.double(), row, torch.zeros(ROWS).double())
 
 
-def depth_case(program, first):
+class DepthCat(nn.Module):
+    """A linear layer that also takes the depth."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.linear = first, nn.Linear(7, 6)
+        self.json = [{"depth_cat": {"first": True} if first else {}}, {"linear": {"in": 7, "out": 6}}]
+        self.names = {"field.1.weight": "linear.weight", "field.1.bias": "linear.bias"}
+
+    def forward(self, s, x):
+        return self.linear(torch.cat([s, x] if self.first else [x, s], 1))
+
+
+class ConcatSquash(nn.Module):
+    """FFJORD's layer: gate and shift are affine in the depth."""
+    json = [{"linear": {"in": 6, "out": 6}},
+            {"film": {"gate": "sigmoid", "layers": [{"linear": {"in": 1, "out": 12}}]}}]
+    names = {"field.0.weight": "linear.weight", "field.0.bias": "linear.bias",
+             "field.1.layers.0.weight": "hyper.weight", "field.1.layers.0.bias": "hyper.bias"}
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.hyper = nn.Linear(6, 6), nn.Linear(1, 12)
+
+    def forward(self, s, x):
+        gate, shift = self.hyper(s).chunk(2, 1)
+        return self.linear(x) * torch.sigmoid(gate) + shift
+
+
+class Galerkin(nn.Module):
+    """Linear layers in a Fourier series of the depth."""
+    json = [{"galerkin_linear": {"in": 6, "out": 6, "terms": 3, "basis": "fourier", "period": 2}}]
+    names = {"field.0.weight": "weight", "field.0.bias": "bias"}
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(3, 6, 6)), nn.Parameter(torch.zeros(3, 6))
+
+    def forward(self, s, x):
+        w = torch.pi * s[:, 0]
+        phi = torch.stack([torch.ones_like(w), w.sin(), w.cos()], 1)
+        return torch.einsum("bk,koi,bi->bo", phi, self.weight, x) + phi @ self.bias
+
+
+def depth_case(program, module):
     """The depth is known in fields only, which map a state to its own shape."""
-    linear = nn.Linear(7, 6)
-    randomise(linear)
-    weights = {f"field.1.{name}": tensor for name, tensor in linear.state_dict().items()}
-    layer = {"depth_cat": {"first": True} if first else {}}
-    spec = {"kind": "flow", "direction": "data_to_noise", "input": {"shape": FEATURES},
-            "field": [layer, {"linear": {"in": 7, "out": 6}}]}
+    randomise(module)
+    state = module.state_dict()
+    weights = {ours: state[name] for ours, name in module.names.items()}
+    spec = {"kind": "flow", "direction": "data_to_noise", "input": {"shape": FEATURES}, "field": module.json}
     depth = torch.rand(ROWS).double()
-    linear = linear.double()
-
-    def function(x):
-        return linear(torch.cat([depth[:, None], x] if first else [x, depth[:, None]], 1))
-
-    return compare(program, json.dumps(layer), spec, weights, function, FEATURES, depth)
+    module = module.double()
+    return compare(program, json.dumps(module.json), spec, weights, lambda x: module(depth[:, None], x), FEATURES, depth)
 
 
 def main():
     torch.manual_seed(1)
     worst = [stem_case(sys.argv[1], *case) for case in CASES]
-    worst += [depth_case(sys.argv[1], first) for first in (False, True)]
+    depth_cases = [DepthCat(False), DepthCat(True), ConcatSquash(), Galerkin()]
+    worst += [depth_case(sys.argv[1], module) for module in depth_cases]
     assert max(worst) <= AGREEMENT, max(worst)
     print(f"ok: {len(worst)} layers within {max(worst):.1e}")
 

@@ -138,6 +138,32 @@ TEST(SolverSave, EndsOfStepsAreTheStatesThemselvesAndCostNothing) {
   for (size_t k = 0; k < options.save_at.size(); ++k) EXPECT_TRUE(result.reached[k][0]);
 }
 
+TEST(SolverSave, ASpanWithoutLengthIsItsStartAndCostsNothing) {
+  for (const StepControl& control : {StepControl(FixedSteps{.steps = 3}),
+                                     StepControl(ErrorControl{.rtol = 1e-3, .atol = 1e-3})}) {
+    Problem options{.tableau = kDopri5Tableau, .control = control, .s0 = 0.5, .s1 = 0.5};
+    options.save_at = {0.5};
+    const auto result = Solve(options);
+    EXPECT_EQ(result.status[0], RowStatus::kConverged);
+    EXPECT_EQ(result.state.row(0)[0], 1.0);
+    EXPECT_EQ(result.saved[0].row(0)[0], 1.0);
+    EXPECT_TRUE(result.reached[0][0]);
+    EXPECT_EQ(result.depth[0], 0.5);
+    EXPECT_EQ(result.counts[0].nfe, 0);
+  }
+}
+
+// A step looks at the depths within it, not at all: rows that stand apart still save theirs.
+TEST(SolverSave, ManyDepthsAreAllReached) {
+  Problem options{.tableau = kDopri5Tableau, .control = FixedSteps{.steps = 7}};
+  for (int k = 0; k <= 1000; ++k) options.save_at.push_back(k / 1000.0);
+  const auto result = Solve(options);
+  for (size_t k = 0; k < options.save_at.size(); ++k) {
+    EXPECT_TRUE(result.reached[k][0]) << k;
+    EXPECT_NEAR(result.saved[k].row(0)[0], Truth(options.save_at[k]), 1e-4) << k;
+  }
+}
+
 TEST(SolverSave, TheEndOfAControlledSolveIsItsState) {
   const auto result = Solve(
       {.tableau = kDopri5Tableau, .control = ErrorControl{}, .s1 = 3.0, .save_at = {0.0, 3.0}});

@@ -83,6 +83,20 @@ TEST(Psi, IsTheIncrementByTheStepSize) {
   }
 }
 
+// Slopes that agree leave no difference: then psi is the first slope, to the last bit.
+TEST(Psi, OfASmallAlphaDoesNotCancel) {
+  const RowField constant = [](int64_t, double, std::span<const double>, std::span<double> dz) {
+    dz[0] = 0.1;
+  };
+  const RowMatrixSpace space(constant);
+  for (const double alpha : {0.01, 0.013, 0.3}) {
+    const Tableau tableau = TableauFor({.method = Method::kAlpha, .alpha = alpha});
+    const RowMatrix z = RowMatrix::Of({{0.0}});
+    const auto step = ClassicalStep(space, tableau, {0.0}, {1.0}, z);
+    EXPECT_EQ(step.z_next.row(0)[0], 0.1) << alpha;
+  }
+}
+
 TEST(Residual, IsTheScaledLocalError) {
   const RowMatrixSpace space(kDecay);
   const RowMatrix z = RowMatrix::Of({{1.0}, {-3.0}});

@@ -54,6 +54,16 @@ TEST_F(JobTest, ATangentOfEachDimensionIsAPass) {
   EXPECT_EQ(Predict(), 3 * 5 * Field());
 }
 
+TEST_F(JobTest, SavedStatesCount) {
+  Ask("rk4:10");
+  for (int k = 1; k <= 4; ++k) job_.task.save_at.push_back(0.2 * k);
+  const double four = Predict();
+  EXPECT_GT(four, (40 + 4) * Field());
+  for (int k = 0; k < 1000; ++k) job_.task.save_at.push_back(0.81 + 1e-5 * k);
+  EXPECT_EQ(PredictRow(job_).evaluations, 50);  // one slope for each step
+  EXPECT_GT(Predict(), four + 1000 * 2);
+}
+
 TEST_F(JobTest, MapsCountOnce) {
   const auto classifier = ServedTinyClassifier();
   const Model& model = *classifier->model;

@@ -9,6 +9,7 @@
 #include "core/plan/plan.h"
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
+#include "server/calls/task.h"
 #include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/testing/random_model.h"
@@ -137,8 +138,15 @@ TEST_F(ResolveTest, ATierRefusesTolerancesThatItCannotMeet) {
   }
 }
 
-TEST_F(ResolveTest, NotBuiltYet) {
-  ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kUnimplemented, "automatic plans");
+TEST_F(ResolveTest, AutomaticPlansNameWhatRunsAndItsError) {
+  const auto chosen = Resolve(Asking("auto:1e-1"), {.span = served_->model->spec().span});
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->text, "euler:4");
+  EXPECT_EQ(chosen->error, 0.1);
+  EXPECT_THAT(chosen->reason, HasSubstr("auto:1e-1"));
+  EXPECT_EQ(Resolve(Asking("euler:3"))->error, std::nullopt);
+  ExpectRefused(Asking("auto:1e-2"), absl::StatusCode::kFailedPrecondition, "euler:4",
+                {.span = served_->model->spec().span});
 }
 
 TEST_F(ResolveTest, LabelsAreABoundedSet) {

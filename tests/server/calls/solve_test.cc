@@ -10,6 +10,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "server/batching/work.h"
 #include "server/calls/limits.h"
@@ -60,11 +61,37 @@ TEST(PrepareSolve, FlowsRunTheFieldsOwnDirection) {
   EXPECT_EQ(prepared->work.spec.entry, Entry::kInput);
 }
 
+TEST(PrepareSolve, FlowsRunInTheDirectionThatIsAsked) {
+  SolveAsk ask{.inputs = Ones({1, 2}), .direction = "data_to_noise"};
+  EXPECT_EQ(Prepare(ask, ServedTinyFlow(), kLimits)->work.spec.direction, Direction::kDataToNoise);
+  ask.direction = "noise_to_data";
+  ask.terms.plan = ParsePlan("hyper_heun:2");
+  EXPECT_TRUE(Prepare(ask, ServedTinyFlow(), kLimits).ok());
+  ask.direction = "data_to_noise";  // the correction was trained for the other
+  EXPECT_EQ(Prepare(ask, ServedTinyFlow(), kLimits).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ask.direction = "forward";
+  const auto unknown = Prepare(ask, ServedTinyFlow(), kLimits).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("known: noise_to_data, data_to_noise"));
+  ExpectRefused({.state = Ones({1, 4}), .direction = "noise_to_data"}, "known: forward");
+}
+
+TEST(PrepareSolve, ASpanWithoutLengthIsTakenUnderAnyPlan) {
+  SolveAsk ask{.inputs = Ones({1, 2}), .span = {{0.5, 0.5}}};
+  for (const char* plan : {"rk4:3", "dopri5:1e-3", "hyper_heun:2"}) {
+    ask.terms.plan = ParsePlan(plan);
+    const auto prepared = Prepare(ask, ServedTinyFlow(), kLimits);
+    ASSERT_TRUE(prepared.ok()) << plan << ": " << prepared.status();
+    EXPECT_GE(prepared->work.evaluations, 1);
+  }
+}
+
 TEST(PrepareSolve, Refusals) {
   ExpectRefused({}, "neither inputs nor state");
   SolveAsk ask{.state = Ones({1, 4})};
   ask.span = {1, 0};
-  ExpectRefused(ask, "begin < end");
+  ExpectRefused(ask, "begin <= end");
   ask.span = {1, std::numeric_limits<double>::infinity()};
   ExpectRefused(ask, "finite");
   ask.span.reset();
@@ -85,6 +112,7 @@ TEST(PrepareSolve, Refusals) {
 WorkResult TwoRows(RowStatus second) {
   WorkResult result{.engine = "e", .device = "cpu"};
   result.rows.status = {RowStatus::kConverged, second};
+  result.rows.depth = {1, 0.25};
   result.rows.state = TensorOf(std::vector<double>{0, 9}, {2, 1}, Dtype::kF32);
   return result;
 }
@@ -98,6 +126,7 @@ TEST(SolveAnswer, HalfSolvedStatesOnlyWhereAsked) {
   const SolveAnswer partial =
       MakeAnswer(SolveAsk{.partial_states = true}, *served, {}, TwoRows(RowStatus::kStepLimit));
   EXPECT_EQ(partial.state.as<float>()[1], 9.0f);
+  EXPECT_EQ(partial.stopped_at, (std::vector<double>{1, 0.25}));
 }
 
 }  // namespace

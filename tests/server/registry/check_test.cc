@@ -8,9 +8,12 @@
 #include <fstream>
 
 #include "absl/strings/str_replace.h"
+#include "core/io/file.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
+#include "core/plan/plan.h"
 #include "tests/testing/model_fixture.h"
 
 namespace hyperserve {
@@ -123,6 +126,22 @@ TEST_F(CheckTest, LooksThroughHypersolvers) {
       ElementsAre(HasSubstr("leapfrog"),
                   AllOf(HasSubstr("heun/ACTIVE"), HasSubstr("which was refused: wrong shape")),
                   damaged, small_probe, wrong_shape));
+}
+
+TEST_F(CheckTest, ADefaultPlanThatNobodyCouldRunIsNamed) {
+  const std::string path = root() + "/tiny_flow/calibration.json";
+  const auto with_default = [&](const char* plan) {
+    Calibration calibration = *ParseCalibration(*ReadFile(path, kCalibrationBytesMax));
+    calibration.default_plan = *ParsePlan(plan);
+    Write("tiny_flow/calibration.json", PrintCalibration(calibration));
+    return CheckModelFolder(root() + "/tiny_flow");
+  };
+  EXPECT_THAT(with_default("hyper_heun:2"), IsEmpty());
+  EXPECT_THAT(with_default("hyper_heun:50"),
+              ElementsAre(AllOf(StartsWith(path), HasSubstr("nobody could run the default plan "
+                                                            "hyper_heun:50: generation 1: step"))));
+  EXPECT_THAT(with_default("hyper_euler:2"),
+              ElementsAre(HasSubstr("there is no generation of this correction")));
 }
 
 TEST_F(CheckTest, RefusedGenerationsMustFitToo) {

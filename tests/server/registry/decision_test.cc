@@ -6,7 +6,7 @@
 
 #include "core/model/repository/verdicts.h"
 #include "server/registry/gate_decision.h"
-#include "server/registry/shelf.h"
+#include "server/registry/shelf_snapshot.h"
 
 namespace hyperserve {
 namespace {
@@ -28,6 +28,13 @@ struct GateCase {
 GateMeasurement At(int steps, double candidate, double base,
                    std::optional<double> active = std::nullopt) {
   return {.steps = steps, .candidate_error = candidate, .active_error = active, .base_error = base};
+}
+
+GateMeasurement Unclaimed(int steps, double candidate, double base,
+                          std::optional<double> active = std::nullopt) {
+  GateMeasurement at = At(steps, candidate, base, active);
+  at.claimed = false;
+  return at;
 }
 
 GateMeasurement Learned(int evaluations, double candidate, double base, const char* base_plan) {
@@ -73,6 +80,16 @@ TEST(DecideGateTest, Table) {
        "does not beat the classical"},
       {"both at rounding", {At(1, 3e-7, 0.2, 1e-7)}, true, ""},
       {"above rounding", {At(1, 3e-6, 0.2, 1e-7)}, false, "worse than the active"},
+      {"worse than the classical method at a K that it serves without a claim",
+       {At(10, 0.1, 0.2), Unclaimed(2, 0.283, 0.256)},
+       false,
+       "served without a claim, and more than 2 % worse than the classical method"},
+      {"no win at such a K", {At(10, 0.1, 0.2), Unclaimed(2, 0.2561, 0.256)}, true, ""},
+      {"worse than active at such a K",
+       {At(10, 0.1, 0.2), Unclaimed(2, 0.2, 0.256, 0.125)},
+       false,
+       "worse than the active"},
+      {"as bad as active at such a K", {At(1, 0.1, 0.2), Unclaimed(2, 0.3, 0.256, 0.3)}, true, ""},
       {"not a number", {At(1, kNan, 0.2)}, false, "not finite"},
       {"infinite", {At(1, kInfinity, kInfinity)}, false, "not finite"},
       {"base diverges", {At(1, 0.5, kInfinity)}, true, ""},
@@ -94,9 +111,11 @@ TEST(DecideGateTest, MarginIsTheCallers) {
 const Verdict kPassed = {.passed = true, .reason = "won"};
 const Verdict kRefused = {.passed = false, .reason = "lost"};
 
-TEST(StartOrderTest, ActiveAloneWhereThereIsOne) {
-  EXPECT_THAT(StartOrder({.generations = {1, 2, 3}, .verdicts = {{3, kPassed}}, .active = 2}),
-              ElementsAre(2));
+TEST(StartOrderTest, ActiveThenTheOthersThatPassed) {
+  EXPECT_THAT(StartOrder({.generations = {1, 2, 3, 4, 5, 6},
+                          .verdicts = {{1, kPassed}, {3, kPassed}, {4, kRefused}, {5, kPassed}},
+                          .active = 3}),
+              ElementsAre(3, 5, 1));
   EXPECT_THAT(StartOrder({.generations = {1}, .active = 7}), ElementsAre(7));
 }
 

@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "server/registry/candidate.h"
 #include "server/registry/gate_decision.h"
+#include "server/registry/gate_steps.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 
@@ -79,7 +80,7 @@ TEST_F(GateTest, BaseErrorIsTheClosedFormsInBothDirections) {
                                         .candidate = candidate.generation->correction,
                                         .probes = {candidate.probe}});
     ASSERT_TRUE(measured.ok()) << measured.status();
-    ASSERT_EQ(measured->size(), 3u);
+    ASSERT_EQ(measured->size(), 4u);
     const double sign = direction == flow.direction ? 1.0 : -1.0;
     for (const GateMeasurement& at : *measured) {
       double expected = 0.0;
@@ -138,7 +139,46 @@ TEST_F(GateTest, AnActiveThatWouldNotBeServedIsNoRival) {
                                        .probes = {candidate.probe}});
   EXPECT_TRUE(measured[0].active_error.has_value());
   EXPECT_TRUE(measured[1].active_error.has_value());
-  EXPECT_FALSE(measured[2].active_error.has_value());  // K = 4 lies outside its range
+  EXPECT_FALSE(measured[3].active_error.has_value());  // K = 4 lies outside its range
+}
+
+TEST_F(GateTest, MeasuresWhatIsServedAndNotOnlyWhatIsClaimed) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  const auto steps_of = [&](std::vector<int> claims) {
+    CorrectionOptions options = fixture::DefaultCorrection(flow);
+    options.steps = std::move(claims);
+    const Candidate candidate = Correction(flow, *model, options);
+    return GateSteps({.model = model, .candidate = candidate.generation->correction});
+  };
+  EXPECT_THAT(steps_of({1, 4}), ::testing::ElementsAre(1, 2, 3, 4));
+  const std::vector<int> many = steps_of({1, 33, 500});
+  EXPECT_THAT(many, ::testing::IsSupersetOf({1, 2, 31, 32, 33, 500}));
+  EXPECT_LT(many.size(), 50u);
+}
+
+TEST_F(GateTest, WhatIsServedIsNotTakenAwayUnlessThePublisherSaysSo) {
+  const LinearModel flow = fixture::TinyFlow();
+  const auto model = *Model::FromBytes(flow.model_json, flow.weights);
+  CorrectionOptions options = fixture::DefaultCorrection(flow);
+  const auto active = Correction(flow, *model, options).generation->correction;
+  const auto refusal = [&](bool may_narrow) {
+    const Candidate candidate = Correction(flow, *model, options);
+    GateInput input = {.model = model,
+                       .candidate = candidate.generation->correction,
+                       .active = active,
+                       .probes = {candidate.probe},
+                       .may_narrow = may_narrow};
+    return std::string(Gate().Measure(input).status().message());
+  };
+  EXPECT_EQ(refusal(false), "");
+  options.steps = {1, 4};
+  EXPECT_THAT(refusal(false), ::testing::HasSubstr("claims K = 2, this one does not"));
+  EXPECT_EQ(refusal(true), "");
+  options.steps = {1, 2};
+  EXPECT_THAT(refusal(false), ::testing::HasSubstr("allow_narrower"));
+  options.direction = Direction::kDataToNoise;
+  EXPECT_THAT(refusal(false), ::testing::HasSubstr("runs noise_to_data"));
 }
 
 // Tables that hold classical plans: their rivals, and the error of each, are known.

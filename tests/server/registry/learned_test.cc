@@ -10,6 +10,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "server/registry/check.h"
 #include "server/registry/gate_decision.h"
 #include "server/registry/served_model.h"
 #include "tests/server/registry/registry_fixture.h"
@@ -20,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 FixedPlan Plan(Method method, int steps) { return {.method = {.method = method}, .steps = steps}; }
 
@@ -59,6 +61,7 @@ TEST_F(LearnedRegistryTest, LivesAsAnyGenerationDoes) {
   const std::string folder = HypersolverFolder(repository() + "/tiny_flow", {Method::kLearned});
   EXPECT_THAT(folder, HasSubstr("hypersolvers/learned"));
   EXPECT_THAT(ReadVerdicts(folder)->at(1).reason, AllOf(HasSubstr("n = 2"), HasSubstr("rk4")));
+  EXPECT_THAT(CheckModelFolder(repository()), IsEmpty());
 
   // Worse than a classical plan of its cost, at one of its n.
   ExpectRefused({Plan(Method::kMidpoint, 1), Plan(Method::kEuler, 4)}, "which costs no more");

@@ -41,7 +41,7 @@ class PatienceOfCallers : public RegistryFixture {
   }
   std::function<void(std::function<void(Outcome)>)> Publishing(double scale, Patience patience) {
     return [this, scale, patience](auto done) {
-      registry_->Publish("tiny_flow", "heun", Scaled(scale), std::nullopt, patience,
+      registry_->Publish({.model = "tiny_flow", .method = "heun", .files = Scaled(scale)}, patience,
                          std::move(done));
     };
   }

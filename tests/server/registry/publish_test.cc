@@ -61,7 +61,8 @@ TEST_F(PublishTest, PassesSwapsAndRemembers) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->generation, 1);
   EXPECT_EQ(first->previous_generation, 0);
-  ASSERT_EQ(first->gate.size(), 3u);
+  ASSERT_EQ(first->gate.size(), 4u);  // K = 1 to 4 are served; 3 is not claimed
+  EXPECT_FALSE(first->gate[2].claimed);
   EXPECT_FALSE(first->gate[0].active_error.has_value());
   EXPECT_LT(first->gate[0].candidate_error, first->gate[0].base_error);
   EXPECT_GT(first->seconds, 0.0);

@@ -62,9 +62,11 @@ class RegistryFixture : public ::testing::Test {
                                          std::optional<int64_t> parent = std::nullopt,
                                          const std::string& method = "heun",
                                          const std::string& model = "tiny_flow") {
-    return Wait([&](auto done) {
-      registry_->Publish(model, method, std::move(files), parent, {}, std::move(done));
-    });
+    return Publish(PublishAsk{
+        .model = model, .method = method, .files = std::move(files), .parent_generation = parent});
+  }
+  absl::StatusOr<PublishOutcome> Publish(PublishAsk ask) {
+    return Wait([&](auto done) { registry_->Publish(std::move(ask), {}, std::move(done)); });
   }
   absl::StatusOr<PublishOutcome> Rollback(int64_t generation = 0,
                                           const std::string& method = "heun",

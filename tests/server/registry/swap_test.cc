@@ -11,6 +11,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/norms.h"
 #include "core/model/repository/generation_files.h"
+#include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -126,10 +127,10 @@ TEST_F(SwapTest, WarmsBeforeItSwapsAndRefusesWhatCannotBeWarmed) {
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("out of device memory"));
   EXPECT_EQ(Active(), 1);
   EXPECT_THAT(active_when_warmed, ::testing::ElementsAre(0, 1));
-  // A fault of our own gives no verdict: after a restart the candidate is tried again.
-  EXPECT_FALSE(ReadVerdicts(HeunFolder())->contains(2));
+  // It was not acknowledged, so a restart does not serve it.
+  EXPECT_FALSE(ReadVerdicts(HeunFolder())->at(2).passed);
   Open({.measure = Passes});
-  EXPECT_EQ(Active(), 2);
+  EXPECT_EQ(Active(), 1);
 }
 
 TEST_F(SwapTest, WaitingCandidatesAreBounded) {
@@ -144,7 +145,7 @@ TEST_F(SwapTest, WaitingCandidatesAreBounded) {
   std::mutex mutex;
   std::vector<absl::StatusCode> answers;
   const auto publish = [&] {
-    registry_->Publish("tiny_flow", "heun", Scaled(0.5), std::nullopt, {},
+    registry_->Publish({.model = "tiny_flow", .method = "heun", .files = Scaled(0.5)}, {},
                        [&](const absl::StatusOr<PublishOutcome>& outcome) {
                          const std::lock_guard<std::mutex> lock(mutex);
                          answers.push_back(outcome.status().code());
@@ -167,7 +168,12 @@ TEST_F(SwapTest, AGateThatFailsIsNotAVerdict) {
     return absl::InternalError("the engine broke");
   }});
   EXPECT_EQ(Publish(Scaled(1.0)).status().code(), absl::StatusCode::kInternal);
-  EXPECT_TRUE(ReadVerdicts(HeunFolder())->empty());
+  EXPECT_TRUE(ListGenerations(HeunFolder()).empty());
+  ASSERT_EQ(WriteGeneration(HeunFolder(), Scaled(1.0)).value(), 2);
+  Open({.measure = [](const GateInput&) -> absl::StatusOr<std::vector<GateMeasurement>> {
+    return absl::InternalError("the engine broke");
+  }});
+  EXPECT_FALSE(ReadVerdicts(HeunFolder())->contains(2));  // it came by folder: tried again
   EXPECT_EQ(Active(), 0);
 }
 

@@ -40,7 +40,8 @@ class Urgency : public RegistryFixture {
     Open(std::move(options));
   }
   void SendPublish(double scale) {
-    registry_->Publish("tiny_flow", "heun", Scaled(scale), std::nullopt, {}, Keep("publish"));
+    registry_->Publish({.model = "tiny_flow", .method = "heun", .files = Scaled(scale)}, {},
+                       Keep("publish"));
   }
   void SendRollback() { registry_->Rollback("tiny_flow", "heun", 0, {}, Keep("rollback")); }
 

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/engine/device_runtime.h"
 #include "hyperserve/v1/admin.pb.h"
+#include "server/rpc/call.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/model_fixture.h"
@@ -45,7 +48,7 @@ TEST_F(AdminServiceTest, PublishAndRollback) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(published.generation(), 2);
   EXPECT_EQ(published.previous_generation(), 1);
-  ASSERT_EQ(published.gate_size(), 3);
+  ASSERT_EQ(published.gate_size(), 4);
   EXPECT_LT(published.gate(0).candidate_error(), published.gate(0).base_error());
 
   grpc::ClientContext late;
@@ -84,18 +87,52 @@ TEST_F(AdminServiceTest, WrongRequests) {
   EXPECT_THAT(status.error_message(), HasSubstr("twice"));
 }
 
-TEST_F(AdminServiceTest, WhatIsNotBuiltSaysSo) {
-  v1::LoadModelReply loaded;
-  grpc::ClientContext second, third;
-  EXPECT_EQ(server_.admin->LoadModel(&context_, {}, &loaded).error_code(), grpc::UNIMPLEMENTED);
-  v1::UnloadModelReply unloaded;
-  EXPECT_EQ(server_.admin->UnloadModel(&second, {}, &unloaded).error_code(), grpc::UNIMPLEMENTED);
-  const auto watch = server_.admin->WatchModels(&third, {});
+TEST_F(AdminServiceTest, ModelsGoAndComeAndWatchersAreTold) {
+  const auto watch = server_.admin->WatchModels(&context_, {});
   v1::WatchModelsReply news;
+  const auto next = [&] {
+    EXPECT_TRUE(watch->Read(&news));
+    return news.event() + " " + news.model() + " " + news.method();
+  };
+  EXPECT_EQ(next(), "served tiny_classifier ");
+  while (next() != "served tiny_flow heun") {
+  }
+  grpc::ClientContext second, third, fourth;
+  v1::UnloadModelRequest unload;
+  unload.set_model("tiny_flow");
+  v1::UnloadModelReply unloaded;
+  ASSERT_TRUE(server_.admin->UnloadModel(&second, unload, &unloaded).ok());
+  EXPECT_EQ(next(), "unloaded tiny_flow ");
+  EXPECT_EQ(server_.admin->UnloadModel(&third, unload, &unloaded).error_code(), grpc::NOT_FOUND);
+  v1::LoadModelRequest load;
+  load.set_model("tiny_flow");
+  v1::LoadModelReply loaded;
+  ASSERT_TRUE(server_.admin->LoadModel(&fourth, load, &loaded).ok());
+  EXPECT_EQ(loaded.base_digest().size(), 64u);
+  EXPECT_EQ(next(), "loaded tiny_flow ");
+  EXPECT_EQ(news.source(), "rpc");
+  EXPECT_EQ(next(), "published tiny_flow heun");
+  server_.environment.events.End();
   EXPECT_FALSE(watch->Read(&news));
-  const grpc::Status status = watch->Finish();
-  EXPECT_EQ(status.error_code(), grpc::UNIMPLEMENTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("not built yet"));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::UNAVAILABLE);
+}
+
+TEST_F(AdminServiceTest, MessagesShowNoPathOfTheServer) {
+  const std::string verdicts = server_.folder.path() + "/tiny_flow/hypersolvers/heun/VERDICTS.json";
+  std::filesystem::remove(verdicts);
+  std::filesystem::create_directories(verdicts + "/full");
+  v1::PublishHypersolverReply reply;
+  const grpc::Status status = server_.admin->PublishHypersolver(&context_, Candidate(1), &reply);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.error_message(), HasSubstr("tiny_flow/hypersolvers/heun/VERDICTS.json"));
+  EXPECT_THAT(status.error_message(), testing::Not(HasSubstr(server_.folder.path())));
+}
+
+TEST(ToGrpcTest, MessagesAreUtf8WhateverStandsInNames) {
+  EXPECT_EQ(ToGrpc(absl::NotFoundError("no model 'gr\xf6sse'")).error_message(),
+            "no model 'gr?sse'");
+  const grpc::Status cut = ToGrpc(absl::NotFoundError(std::string(2047, 'x') + "\xc3\xb6"));
+  EXPECT_EQ(cut.error_message(), std::string(2047, 'x'));
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ class IncomingCallTest : public testing::Test {
   }
   void ExpectCounted(const std::string& call, const std::string& code) {
     EXPECT_THAT(server_.metrics.Text(),
-                HasSubstr("hyperserve_request_duration_seconds_count{call=\"" + call +
-                          "\",code=\"" + code + "\",model=\"other\",plan=\"none\"} 1\n"));
+                HasSubstr("hyperserve_requests_total{call=\"" + call + "\",code=\"" + code +
+                          "\",model=\"other\",plan=\"none\"} 1\n"));
   }
 
   TestServer server_{BatcherOptionsWith(), MakeFakeRuntime(std::make_shared<FakeEngineControl>()),

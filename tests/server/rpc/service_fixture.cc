@@ -42,14 +42,16 @@ TestServer::~TestServer() {
 
 void TestServer::Load() {
   EXPECT_TRUE(fixture::WriteTinyRepository(folder.path()).ok());
-  auto registry = Registry::Open({.repository = folder.path(),
-                                  .gate_margin = 0.02,
-                                  .runtime = runtime.get(),
-                                  .publish_queue_limit = 8,
-                                  .examination_macs_max = 1e18,
-                                  .examination_seconds_max = 1e6},
-                                 [](const Registry::Event&) {});
+  auto registry =
+      Registry::Open({.repository = folder.path(),
+                      .gate_margin = 0.02,
+                      .runtime = runtime.get(),
+                      .publish_queue_limit = 8,
+                      .examination_macs_max = 1e18,
+                      .examination_seconds_max = 1e6},
+                     [this](const Registry::Event& event) { environment.events.Tell(event); });
   ASSERT_TRUE(registry.ok()) << registry.status();
+  environment.models_folder = folder.path();
   environment.set_registry(*std::move(registry));
 }
 

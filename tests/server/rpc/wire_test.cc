@@ -190,6 +190,8 @@ const SolveInfo kInfo{.request_id = "id-1",
                       .engine = "e",
                       .engine_reason = "there is no other",
                       .device = "cpu",
+                      .calibrated_error = 0.125,
+                      .plan_reason = "it is the cheapest",
                       .bucket = 32};
 
 TEST(InfoToWire, SaysAllOfIt) {
@@ -211,6 +213,8 @@ TEST(InfoToWire, SaysAllOfIt) {
   EXPECT_EQ(wire.engine_reason(), "there is no other");
   EXPECT_EQ(wire.device(), "cpu");
   EXPECT_EQ(wire.bucket(), 32);
+  EXPECT_EQ(wire.calibrated_error(), 0.125);
+  EXPECT_EQ(wire.plan_reason(), "it is the cheapest");
 }
 
 TEST(ChunkToWire, CarriesItsRowsAndTheGeneration) {
@@ -249,6 +253,7 @@ TEST(ModelToWire, WhatIsNotUsedSaysWhy) {
   const auto served = ServedTinyFlow();
   served->problem = "calibration.json is of another base";
   served->corrections.push_back({.method = {Method::kEuler}, .problem = "half a generation"});
+  served->calibration.default_plan = *ParsePlan("hyper_euler:2");
   v1::ModelSummary summary;
   ToWire(*served, &summary);
   EXPECT_EQ(summary.problem(), "calibration.json is of another base");
@@ -258,6 +263,9 @@ TEST(ModelToWire, WhatIsNotUsedSaysWhy) {
   EXPECT_EQ(summary.corrections(0).direction(), "noise_to_data");
   EXPECT_EQ(summary.corrections(1).generation(), 0);
   EXPECT_EQ(summary.corrections(1).problem(), "half a generation");
+  EXPECT_EQ(summary.default_plan(), "hyper_euler:2");
+  EXPECT_THAT(summary.default_plan_problem(),
+              HasSubstr("is replaced by 'euler:4': half a generation"));
 }
 
 }  // namespace

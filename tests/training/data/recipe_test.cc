@@ -78,7 +78,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"\"probe_rows\": 16", "\"probe_rows\": 15", "hypersolver.probe_rows"},
         Mistake{"\"truth\": \"dopri5:1e-6\"", "\"truth\": \"heun:2\"", "hypersolver.truth"},
         Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"hyper_heun:1\"]", "calibrate.plans"},
-        Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"heun:1/fast\"]", "fast is not built"},
+        Mistake{"\"plans\": [\"heun:1\"]", "\"plans\": [\"heun:1/fast\"]", "calibrate.tiers"},
+        Mistake{"\"batch\": 16}}", "\"batch\": 16, \"tiers\": [\"slow\"]}}", "calibrate.tiers"},
+        Mistake{"\"batch\": 16}}", "\"batch\": 16, \"default_agreement\": 2}}",
+                "default_agreement"},
         Mistake{"\"rate\": 0.01}, \"solver\"", "\"rate\": 0}, \"solver\"", "fit.optimiser.rate"}));
 
 // A recipe whose hypersolver part is a learned solver.
@@ -108,6 +111,8 @@ TEST(RecipeTest, RefusesALearnedSolverThatIsNone) {
   EXPECT_THAT(message(LearnedRecipe(R"({"evaluations": [2], "net": {}})")), HasSubstr("hidden"));
   EXPECT_THAT(message(LearnedRecipe(R"({"evaluations": [2], "net": {"hidden": [0]}})")),
               HasSubstr("hidden"));
+  EXPECT_THAT(message(LearnedRecipe(R"({"evaluations": [2], "maps_up_to": -1})")),
+              HasSubstr("maps_up_to"));
   EXPECT_THAT(message(LearnedRecipe(good, "\"steps\": [2],")), HasSubstr("has no net, steps"));
   EXPECT_THAT(message(LearnedRecipe(good, "\"swap_every\": 2,")), HasSubstr("swap_every"));
 }

@@ -121,6 +121,17 @@ TEST_F(FitLearnedTest, AReadoutThatCostsMoreThanItGainsIsNotWritten) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("left out, it does not win"));
 }
 
+TEST_F(FitLearnedTest, TablesAboveTheLimitHaveOneCoefficientAChannel) {
+  Recipe recipe = recipe_;
+  auto* learned = recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned->set_coefficients("map");
+  learned->set_maps_up_to(1);
+  const HypersolverSpec spec = RecipeLearnedSpec(recipe, **model_).value();
+  ASSERT_EQ(spec.tables.size(), 2u);
+  EXPECT_EQ(spec.tables[0].coefficients, Coefficients::kMap);
+  EXPECT_EQ(spec.tables[1].coefficients, Coefficients::kChannel);
+}
+
 TEST_F(FitLearnedTest, AnotherKindOfGenerationIsNoStart) {
   HypersolverFitOptions options = Options();
   options.start_from = GenerationFiles{{"hypersolver.json", "{}"}, {"weights.safetensors", ""}};

@@ -24,6 +24,7 @@
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
+#include "training/measure/rivals.h"
 
 namespace hyperserve {
 namespace {
@@ -71,6 +72,13 @@ class FlowFitTest : public ::testing::Test {
     return Model::FromBytes(files_->model_json, files_->weights).value();
   }
   static HypersolverFitOptions Options() { return {.model = LoadedModel(), .runtime = runtime_}; }
+  static absl::StatusOr<Calibration> Calibrated(const Recipe& recipe) {
+    auto measurer =
+        HeldOutMeasurer(recipe, *runtime_, LoadedModel(), Direction::kNoiseToData, "").value();
+    const auto model = LoadedModel();
+    Rivals rivals(*model, measurer);
+    return CalibrateModel(recipe, *runtime_, *model, rivals);
+  }
   static ModelFiles* files_;
   static DeviceRuntime* runtime_;
 };
@@ -164,17 +172,6 @@ TEST_F(FlowFitTest, ARefreshOfAnotherKindIsRefused) {
               HasSubstr("a flow is solved noise_to_data or data_to_noise"));
 }
 
-TEST_F(FlowFitTest, PlansOfTheOtherDirectionDecideNothing) {
-  Recipe recipe = FlowRecipe();
-  recipe.mutable_hypersolver()->mutable_net()->set_direction("data_to_noise");
-  HypersolverFitOptions options = Options();
-  options.classical = {
-      {.plan = *ParsePlan("rk4:1"), .error_mean = 0, .macs = 1}};  // nothing could win
-  const auto fitted = FitHypersolver(recipe, options);
-  ASSERT_TRUE(fitted.ok()) << fitted.status();
-  EXPECT_TRUE(fitted->calibration.plans[0].wins);
-}
-
 TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
   const ModelSpec spec = LoadedModel()->spec();
   EXPECT_TRUE(CheckHeldOut(FlowRecipe(), spec, "").ok());
@@ -190,9 +187,11 @@ TEST_F(FlowFitTest, WhatCannotBeHeldOutIsSaidBeforeTraining) {
 TEST_F(FlowFitTest, APlanThatLeavesARowUnsolvedIsLeftOut) {
   Recipe recipe = FlowRecipe();
   recipe.mutable_calibrate()->add_plans("dopri5:1e-300");
-  const auto calibration = CalibrateModel(recipe, *runtime_, LoadedModel(), "");
+  const auto calibration = Calibrated(recipe);
   ASSERT_TRUE(calibration.ok()) << calibration.status();
-  EXPECT_EQ(calibration->plans.size(), 3u);
+  for (const PlanCalibration& measured : calibration->plans) {
+    EXPECT_FALSE(std::holds_alternative<AdaptivePlan>(measured.plan.choice));
+  }
 }
 
 TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
@@ -207,11 +206,13 @@ TEST_F(FlowFitTest, ACorrectionThatBeatsNothingIsNotMade) {
 }
 
 TEST_F(FlowFitTest, CalibrationChoosesADefault) {
-  const auto calibration = CalibrateModel(FlowRecipe(), *runtime_, LoadedModel(), "");
+  const auto calibration = Calibrated(FlowRecipe());
   ASSERT_TRUE(calibration.ok()) << calibration.status();
-  EXPECT_EQ(calibration->plans.size(), 3u);
+  // A classical plan that costs less than those of the recipe is the default, and joins them.
+  ASSERT_EQ(calibration->plans.size(), 4u);
+  EXPECT_EQ(calibration->plans.back().plan, calibration->default_plan);
   EXPECT_EQ(calibration->base_digest, LoadedModel()->base_digest());
-  EXPECT_EQ(calibration->default_plan, CheapestWithin(calibration->plans, 0.01));
+  EXPECT_EQ(calibration->default_plan, CheapestWithin(calibration->plans, 0.01, 0));
   EXPECT_EQ(calibration->reference, "dopri5:1e-7/double");
   EXPECT_EQ(calibration->rows, 256);
 }

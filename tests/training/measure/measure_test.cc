@@ -48,6 +48,31 @@ TEST(MeasureTest, AHypersolvedPlanWinsOnlyUndominated) {
   EXPECT_FALSE(hypersolved[3].wins);
 }
 
+TEST(MeasureTest, APlanThatErrsMoreThanOneOfFewerEvaluationsNeverWins) {
+  std::vector<PlanCalibration> hypersolved = {Measured("learned:1", 110, 0.05),
+                                              Measured("learned:2", 210, 0.06)};
+  hypersolved[0].nfe = 1;
+  hypersolved[1].nfe = 2;
+  MarkWins({Measured("euler:2", 200, 0.3)}, hypersolved);
+  EXPECT_TRUE(hypersolved[0].wins);
+  EXPECT_FALSE(hypersolved[1].wins);
+}
+
+TEST(MeasureTest, AHeavyTailIsMeasuredAtTheBestPlanOfItsCost) {
+  std::vector<PlanCalibration> classical = {
+      Measured("euler:1", 100, 0.4), Measured("midpoint:1", 200, 0.2), Measured("rk4:1", 400, 0.1)};
+  classical[0].error_p99 = 0.5;
+  classical[1].error_p99 = 0.9;
+  classical[2].error_p99 = 0.3;
+  std::vector<PlanCalibration> hypersolved = {Measured("learned:1", 110, 0.1),
+                                              Measured("learned:2", 210, 0.1)};
+  hypersolved[0].error_p99 = hypersolved[1].error_p99 = 0.6;
+  MarkWins(classical, hypersolved);
+  EXPECT_TRUE(hypersolved[0].heavy_tail);
+  EXPECT_FALSE(hypersolved[1].heavy_tail);
+  EXPECT_EQ(CheapestWithin(hypersolved, 0.2, 0), *ParsePlan("learned:2"));
+}
+
 TEST(MeasureTest, TablesLeaveOutWhatAPlanHasNot) {
   PlanCalibration labelled = Measured("euler:1", 100, 0.3);
   labelled.agreement = 0.75;
@@ -60,8 +85,16 @@ TEST(MeasureTest, TablesLeaveOutWhatAPlanHasNot) {
 TEST(MeasureTest, DefaultIsTheCheapestWithinTheError) {
   const std::vector<PlanCalibration> plans = {
       Measured("heun:8", 800, 1e-4), Measured("rk4:2", 400, 9e-4), Measured("heun:1", 100, 0.3)};
-  EXPECT_EQ(CheapestWithin(plans, 1e-3), *ParsePlan("rk4:2"));
-  EXPECT_EQ(CheapestWithin(plans, 1e-9), std::nullopt);
+  EXPECT_EQ(CheapestWithin(plans, 1e-3, 0), *ParsePlan("rk4:2"));
+  EXPECT_EQ(CheapestWithin(plans, 1e-9, 0), std::nullopt);
+}
+
+TEST(MeasureTest, DefaultsAgreeOnLabels) {
+  std::vector<PlanCalibration> plans = {Measured("learned:2", 200, 0.01),
+                                        Measured("learned:4", 400, 0.005)};
+  plans[0].agreement = 0.99;
+  plans[1].agreement = 0.999;
+  EXPECT_EQ(CheapestWithin(plans, 0.01, 0.995), *ParsePlan("learned:4"));
 }
 
 TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
@@ -93,6 +126,15 @@ TEST(MeasureTest, PlansOfATinyFlowAgainstItsClosedForm) {
   EXPECT_EQ(euler->macs, static_cast<double>(model->field_macs()));
   EXPECT_EQ(euler->batch, 32);
   EXPECT_GT(euler->seconds_per_row, 0);
+  ASSERT_EQ(euler->times.size(), 3u);
+  EXPECT_EQ(euler->times[0].rows, 1);
+  EXPECT_EQ(euler->times[1].rows, 8);
+  EXPECT_EQ(euler->times[2].rows, 32);
+  EXPECT_LE(euler->error_mean, euler->error_p99);
+  EXPECT_EQ(euler->error_p99, euler->error_max) << "of 50 rows";
+  // log p of the sample falls by the trace over the span, exactly, in every method.
+  ASSERT_TRUE(euler->log_density_error.has_value());
+  EXPECT_LT(*euler->log_density_error, 1e-4);
   EXPECT_NEAR(measurer->MeanError(ParsePlan("euler:1").value(), nullptr).value(), euler->error_mean,
               1e-15);
   EXPECT_EQ(at::get_num_threads(), 2) << "what trains beside it keeps its threads";

@@ -1,0 +1,219 @@
+// Whole solves of convolutional fields in the fused kernel (core/kernels/conv/conv.h): host time
+// from call to synchronise, median of 200; error against the readable twin in double; share of the
+// floor. The net is the paper's for MNIST: f 32-46-46-32 and g 65-32-32-32, 28x28.
+//
+//   bench_conv_kernel           peers on the same card: python3 bench/conv_peers.py
+//   bench_conv_kernel --json    a JSON object a line, for bench/conv_results.py
+//   bench_conv_kernel ROWS      a few solves of so many rows, for compute-sanitizer and ncu
+//
+// The floor is that of the products at 798 TFLOP/s (fp16, measured on an H100).
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "core/kernels/conv/conv.h"
+#include "core/kernels/conv/conv_image.h"
+#include "core/kernels/conv/conv_model.h"
+#include "core/kernels/conv/conv_rows.h"
+#include "core/kernels/conv/conv_twin.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "tests/core/kernels/conv_nets.h"
+
+namespace hyperserve::kernels {
+namespace {
+
+constexpr int kRepeats = 200, kWarmUps = 50;
+constexpr int64_t kRowsMax = 1024;
+constexpr double kFlopsPerSecond = 798e12;
+
+void Check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "bench_conv_kernel: %s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+template <class T>
+T* Allocate(size_t count) {
+  void* memory = nullptr;
+  Check(cudaMalloc(&memory, count * sizeof(T)));
+  return static_cast<T*>(memory);
+}
+
+// Host time from call to synchronise: the median.
+template <class Launch>
+double MedianSeconds(cudaStream_t stream, const Launch& launch) {
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    launch();
+    Check(cudaStreamSynchronize(stream));
+    const auto end = std::chrono::steady_clock::now();
+    if (i >= kWarmUps) seconds.push_back(std::chrono::duration<double>(end - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
+  return seconds[kRepeats / 2];
+}
+
+ConvModel PaperNet() { return testing::RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 1); }
+
+double MacsOf(const ConvModel& model, const ConvNet& net) {
+  double macs = 0.0;
+  for (const ConvLayer& layer : net) macs += static_cast<double>(layer.weight.size());
+  return macs * model.height * model.width;
+}
+
+double FloorSeconds(const ConvModel& model, const ConvPlan& plan, int64_t rows) {
+  const double evaluations = plan.steps * plan.tableau.solution_stages();
+  const double corrections = plan.hypersolved ? plan.steps : 0.0;
+  return 2.0 * static_cast<double>(rows) *
+         (MacsOf(model, model.field) * evaluations +
+          MacsOf(model, *model.correction) * corrections) /
+         kFlopsPerSecond;
+}
+
+class Solver {
+ public:
+  explicit Solver(const ConvModel& model)
+      : model_(model), elements_(static_cast<size_t>(model.channels * model.height * model.width)) {
+    const ConvImage image = PackConv(model);
+    std::byte* bytes = Allocate<std::byte>(image.bytes.size());
+    Check(cudaMemcpy(bytes, image.bytes.data(), image.bytes.size(), cudaMemcpyHostToDevice));
+    Check(PrepareConv(image.layout, bytes, &program_));
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    z0_ = Allocate<float>(kRowsMax * elements_);
+    z1_ = Allocate<float>(kRowsMax * elements_);
+    scratch_ = Allocate<std::byte>(ConvScratchBytes(program_, {.tableau = kRk4Tableau}));
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    host_.resize(kRowsMax * elements_);
+    for (float& value : host_) value = normal(random);
+    Check(cudaMemcpy(z0_, host_.data(), host_.size() * sizeof(float), cudaMemcpyHostToDevice));
+  }
+
+  const ConvModel& model() const { return model_; }
+  const ConvProgram& program() const { return program_; }
+
+  double Seconds(const ConvPlan& plan, int64_t rows, int blocks = 0) {
+    return MedianSeconds(stream_, [&] { Solve(plan, rows, blocks); });
+  }
+
+  std::vector<float> Ends(const ConvPlan& plan, int64_t rows, int blocks = 0) {
+    std::vector<float> z1(static_cast<size_t>(rows) * elements_);
+    Check(cudaMemsetAsync(z1_, 0xff, z1.size() * sizeof(float), stream_));
+    Solve(plan, rows, blocks);
+    Check(cudaStreamSynchronize(stream_));
+    Check(cudaMemcpy(z1.data(), z1_, z1.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    return z1;
+  }
+
+  // Frobenius norm of the error over that of z1 - offset z0, on four rows of normals.
+  double Error(const ConvPlan& plan, double offset) {
+    constexpr int64_t kRows = 4;
+    const std::vector<float> z1 = Ends(plan, kRows);
+    double error = 0.0, norm = 0.0;
+    for (size_t row = 0; row < kRows; ++row) {
+      const std::vector<double> from(host_.begin() + row * elements_,
+                                     host_.begin() + (row + 1) * elements_);
+      const std::vector<double> to = TwinConvSolve(model_, plan, from);
+      for (size_t i = 0; i < elements_; ++i) {
+        error += std::pow(z1[row * elements_ + i] - to[i], 2.0);
+        norm += std::pow(to[i] - offset * from[i], 2.0);
+      }
+    }
+    return std::sqrt(error / norm);
+  }
+
+ private:
+  void Solve(const ConvPlan& plan, int64_t rows, int blocks) {
+    const ConvRows args{.count = rows, .z0 = z0_, .z1 = z1_, .unfit = unfit_, .scratch = scratch_};
+    Check(SolveConv(program_, plan, args, stream_, blocks));
+  }
+
+  ConvModel model_;
+  size_t elements_;
+  ConvProgram program_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<float> host_;
+  float* z0_ = nullptr;
+  float* z1_ = nullptr;
+  void* scratch_ = nullptr;
+  uint8_t* unfit_ = Allocate<uint8_t>(kRowsMax);
+};
+
+enum class Form { kTable, kJson };
+
+constexpr const char* FormatOf(Form form) {
+  return form == Form::kTable
+             ? "%-14s %6lld %9.4f %9.4f %6.2f   %.1e  %.1e"
+             : "{\"plan\": \"%s\", \"rows\": %lld, \"ms\": %.4f, \"floor_ms\": %.4f, "
+               "\"share_of_floor\": %.2f, \"error_of_f\": %.1e, \"error_of_z\": %.1e}";
+}
+
+void Run(Form form, Solver& solver, const char* name, const ConvPlan& plan) {
+  // An Euler step of one on [0, 1] is z + f(z).
+  const double f_error = solver.Error({}, 1.0), z_error = solver.Error(plan, 0.0);
+  for (const int64_t rows : {int64_t{1}, int64_t{32}, int64_t{256}, kRowsMax}) {
+    const double seconds = solver.Seconds(plan, rows);
+    const double floor = FloorSeconds(solver.model(), plan, rows);
+    std::printf(FormatOf(form), name, static_cast<long long>(rows), seconds * 1e3, floor * 1e3,
+                floor / seconds, f_error, z_error);
+    for (int i = 0; form == Form::kTable && i < 4; ++i) {
+      if (solver.program().images_at_once[i] == 0) continue;
+      std::printf("  %d: %.4f", 1 << i, 1e3 * solver.Seconds(plan, rows, 1 << i));
+    }
+    std::printf("\n");
+  }
+}
+
+void PrintHead(Form form, const Solver& solver) {
+  cudaDeviceProp card = {};
+  Check(cudaGetDeviceProperties(&card, 0));
+  if (form == Form::kJson) {
+    std::printf("{\"card\": \"%s\"}\n", card.name);
+    return;
+  }
+  const int* at_once = solver.program().images_at_once;
+  std::printf("%s, net 32-46-46-32 of 3x3 convolutions, 28x28, tier fast\n", card.name);
+  std::printf("images at once with 1, 2, 4, 8 blocks to each: %d, %d, %d, %d\n", at_once[0],
+              at_once[1], at_once[2], at_once[3]);
+  std::printf("plan             rows        ms  floor ms  share  error of f, of z  ms by blocks\n");
+}
+
+void RunAll(Form form) {
+  Solver solver(PaperNet());
+  PrintHead(form, solver);
+  Run(form, solver, "hyper_euler:2", {.steps = 2, .hypersolved = true});
+  Run(form, solver, "euler:1", {});
+  Run(form, solver, "rk4:2", {.tableau = kRk4Tableau, .steps = 2});
+}
+
+// One solve for each number of blocks: for compute-sanitizer and ncu.
+void RunFew(int64_t rows) {
+  Solver solver(PaperNet());
+  for (int i = 0; i < 4; ++i) {
+    if (solver.program().images_at_once[i] == 0) continue;
+    solver.Ends({.steps = 2, .hypersolved = true}, rows, 1 << i);
+  }
+}
+
+}  // namespace
+}  // namespace hyperserve::kernels
+
+int main(int argc, char** argv) {
+  using hyperserve::kernels::Form;
+  const std::string_view argument = argc > 1 ? argv[1] : "";
+  if (argument.empty() || argument == "--json") {
+    hyperserve::kernels::RunAll(argument.empty() ? Form::kTable : Form::kJson);
+  } else {
+    hyperserve::kernels::RunFew(std::atoi(argv[1]));
+  }
+  return 0;
+}

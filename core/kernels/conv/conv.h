@@ -1,0 +1,49 @@
+// Whole fixed-step solves of fields of 3x3 convolutions in one launch, tier fast: fp16 operands,
+// fp32 sums, the state in fp32. The readable twin is TwinConvSolve (conv_twin.h).
+//
+//   ConvImage image = PackConv(model);            once per model; copy image.bytes to the device
+//   PrepareConv(image.layout, bytes, &program);   once per device
+//   SolveConv(program, plan, rows, stream);       one launch; nothing is allocated or waited for
+//
+// A row's bits depend on the row and the plan alone, never on the rows beside it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "core/kernels/conv/conv_image.h"
+#include "core/kernels/conv/conv_model.h"
+#include "core/kernels/conv/conv_rows.h"
+
+namespace hyperserve::kernels {
+
+inline constexpr int kConvClusterMax = 8;
+
+// A packed field on one device. Plain data; valid while the image stays where it is.
+struct ConvProgram {
+  ConvLayout layout;
+  const void* image = nullptr;  // device memory, 16-byte aligned
+  int multiprocessors = 0;
+  int shared_bytes_max = 0;  // of a block
+  // The images that the device solves at once with 1, 2, 4 and 8 blocks to each; 0: does not fit.
+  int images_at_once[4] = {};
+};
+
+// For the current device. `image`: a copy of ConvImage::bytes on it.
+cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram* program);
+
+bool ConvFits(const ConvProgram& program);
+
+// Blocks to an image: the most with which `count` images are solved at once, else the fewest.
+int ConvBlocksOf(const ConvProgram& program, int64_t count);
+
+// Of the state and of slopes that later stages read. 16-byte aligned.
+size_t ConvScratchBytes(const ConvProgram& program, const ConvPlan& plan);
+
+// Preconditions: ConvFits(program); plan.steps >= 1; plan.hypersolved only with a correction; the
+// program's device is current. `blocks`: 0: ConvBlocksOf.
+cudaError_t SolveConv(const ConvProgram& program, const ConvPlan& plan, const ConvRows& rows,
+                      cudaStream_t stream, int blocks = 0);
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,165 @@
+#include "core/kernels/conv/conv_image.h"
+
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace hyperserve::kernels {
+namespace {
+
+constexpr int kTaps = 9;
+
+// Channels of a group of planes: whole steps of the products.
+int Padded(int channels) { return std::max(32, (channels + 15) / 16 * 16); }
+
+ConvAside AsideOf(ConvInput input) {
+  if (input == ConvInput::kSlope1) return kAsideSlope1;
+  return input == ConvInput::kSlope2 ? kAsideSlope2 : kAsideState0;
+}
+
+bool IsConstant(ConvInput input) { return input == ConvInput::kStep || input == ConvInput::kDepth; }
+
+class Packer {
+ public:
+  explicit Packer(const ConvModel& model) : model_(model) {
+    layout_.channels = model.channels;
+    layout_.height = model.height;
+    layout_.width = model.width;
+    layout_.planes = Padded(model.channels) / 8;
+    std::fill_n(layout_.aside_first, kAsides, -1);
+  }
+
+  ConvImage Pack() && {
+    if (model_.correction) PlaceAsides(model_.correction->front());
+    PackNet(model_.field);
+    layout_.field_layers = layout_.layers_count;
+    if (model_.correction) PackNet(*model_.correction);
+    layout_.bytes = static_cast<uint32_t>(bytes_.size());
+    return {.layout = layout_, .bytes = std::move(bytes_)};
+  }
+
+ private:
+  void PlaceAsides(const ConvLayer& layer) {
+    for (const ConvInput input : layer.inputs) {
+      if (input == ConvInput::kBefore || IsConstant(input)) continue;
+      layout_.aside_first[AsideOf(input)] = layout_.planes_aside;
+      layout_.planes_aside += Padded(model_.channels) / 8;
+    }
+  }
+
+  void PackNet(const ConvNet& net) {
+    int before = model_.channels;
+    for (const ConvLayer& layer : net) {
+      PackLayer(layer, before);
+      before = layer.outputs;
+    }
+  }
+
+  void PackLayer(const ConvLayer& layer, int before) {
+    ConvLayerLayout made{.offset = static_cast<uint32_t>(bytes_.size()),
+                         .outputs = Padded(layer.outputs),
+                         .steps_before = Padded(before) / 16,
+                         .activation = layer.activation};
+    for (const ConvInput input : layer.inputs) {
+      made.constants |= IsConstant(input);
+      if (input != ConvInput::kBefore && !IsConstant(input)) {
+        made.steps_aside += Padded(model_.channels) / 16;
+      }
+    }
+    const int columns = 16 * (made.steps_before + made.steps_aside);
+    made.bias = static_cast<uint32_t>(kTaps * made.outputs * columns) * 2;
+    const size_t floats =
+        static_cast<size_t>(made.outputs) * (made.constants ? 2 + 2 * kConvBorderClasses : 2);
+    made.bytes = made.bias + static_cast<uint32_t>(floats * sizeof(float));
+    bytes_.resize(bytes_.size() + made.bytes);
+    PutWeights(layer, before, made, columns);
+    PutFloats(layer, before, made);
+    layout_.planes = std::max(layout_.planes, Padded(layer.outputs) / 8);
+    layout_.layer_bytes = std::max(layout_.layer_bytes, made.bytes);
+    layout_.layers[layout_.layers_count++] = made;
+  }
+
+  // Calls put(input, channel in the weights, channel in the planes) for each channel of a layer.
+  template <class Put>
+  void ForChannels(const ConvLayer& layer, int before, const Put& put) const {
+    int from = 0;
+    for (const ConvInput input : layer.inputs) {
+      const int to = input == ConvInput::kBefore || IsConstant(input)
+                         ? 0
+                         : Padded(before) + 8 * layout_.aside_first[AsideOf(input)];
+      const int channels = ConvChannels(input, model_, before);
+      for (int i = 0; i < channels; ++i) put(input, from + i, to + i);
+      from += channels;
+    }
+  }
+
+  int InputsOf(const ConvLayer& layer, int before) const {
+    int inputs = 0;
+    for (const ConvInput input : layer.inputs) inputs += ConvChannels(input, model_, before);
+    return inputs;
+  }
+
+  void PutWeights(const ConvLayer& layer, int before, const ConvLayerLayout& made, int columns) {
+    const int inputs = InputsOf(layer, before);
+    ForChannels(layer, before, [&](ConvInput input, int from, int to) {
+      if (IsConstant(input)) return;
+      for (int output = 0; output < layer.outputs; ++output) {
+        for (int tap = 0; tap < kTaps; ++tap) {
+          const float weight =
+              layer.weight[static_cast<size_t>((output * inputs + from) * kTaps + tap)];
+          const int tile = (tap * made.outputs / 8 + output / 8) * (columns / 8) + to / 8;
+          const __half half = __float2half_rn(weight);
+          Put(made.offset + static_cast<size_t>(tile * 64 + output % 8 * 8 + to % 8) * 2, half);
+        }
+      }
+    });
+  }
+
+  void PutFloats(const ConvLayer& layer, int before, const ConvLayerLayout& made) {
+    const auto at = [&](int place) {
+      return made.offset + made.bias + static_cast<size_t>(place) * sizeof(float);
+    };
+    for (int output = 0; output < layer.outputs; ++output) {
+      const auto i = static_cast<size_t>(output);
+      if (!layer.bias.empty()) Put(at(output), layer.bias[i]);
+      if (!layer.slopes.empty()) Put(at(made.outputs + output), layer.slopes[i]);
+    }
+    const int inputs = InputsOf(layer, before);
+    ForChannels(layer, before, [&](ConvInput input, int from, int) {
+      if (!IsConstant(input)) return;
+      const int table = input == ConvInput::kStep ? 2 : 2 + kConvBorderClasses;
+      for (int border = 0; border < kConvBorderClasses; ++border) {
+        for (int output = 0; output < layer.outputs; ++output) {
+          const float* taps = &layer.weight[static_cast<size_t>((output * inputs + from) * kTaps)];
+          Put(at((table + border) * made.outputs + output), SumOfTaps(taps, border));
+        }
+      }
+    });
+  }
+
+  // Border classes: 3 (first row 0, last row 2, else 1) + the same of columns.
+  static float SumOfTaps(const float* taps, int border) {
+    double sum = 0.0;
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const int row = border / 3 + tap / 3 - 1, column = border % 3 + tap % 3 - 1;
+      if (row >= 0 && row <= 2 && column >= 0 && column <= 2) sum += taps[tap];
+    }
+    return static_cast<float>(sum);
+  }
+
+  template <class Number>
+  void Put(size_t place, Number number) {
+    std::memcpy(bytes_.data() + place, &number, sizeof(number));
+  }
+
+  const ConvModel& model_;
+  ConvLayout layout_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+ConvImage PackConv(const ConvModel& model) { return Packer(model).Pack(); }
+
+}  // namespace hyperserve::kernels

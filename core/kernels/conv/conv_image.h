@@ -1,0 +1,54 @@
+// The weights of a convolutional field and its correction in the order in which the fused kernel
+// (conv.h) streams them into shared memory, and where in it what stands. Host code; made once per
+// model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/kernels/conv/conv_fit.h"
+#include "core/kernels/conv/conv_model.h"
+
+namespace hyperserve::kernels {
+
+inline constexpr int kConvBorderClasses = 9;
+
+// What stands in planes of its own aside; kBefore: the planes of the layer before.
+enum ConvAside : int { kAsideSlope1, kAsideSlope2, kAsideState0, kAsides, kBefore = kAsides };
+
+// Channels stand in planes of eight, sixteen to a step of the products. A layer's part of the image
+// holds
+//   halves [9 taps][outputs / 8][inputs / 8] of tiles [8 outputs][8 inputs]
+//   floats bias [outputs], slopes [outputs]
+//   floats step, depth [9 border classes][outputs]: the sums of the taps that fall on the image,
+//          by which a constant channel adds to the bias; only with `constants`
+struct ConvLayerLayout {
+  uint32_t offset = 0, bytes = 0;  // in the image, multiples of 16
+  uint32_t bias = 0;               // from `offset`
+  int outputs = 0;                 // padded: 32, 48 or 64
+  int steps_before = 0, steps_aside = 0;
+  ConvActivation activation = ConvActivation::kNone;
+  bool constants = false;
+};
+
+struct ConvLayout {
+  int channels = 0, height = 0, width = 0;
+  ConvLayerLayout layers[kConvLayersMax] = {};
+  int field_layers = 0, layers_count = 0;
+  int planes = 0;            // of the widest layer
+  int aside_first[kAsides];  // the first plane of each, from the first aside; -1: nobody reads it
+  int planes_aside = 0;
+  uint32_t layer_bytes = 0;  // the most of a layer
+  uint32_t bytes = 0;
+};
+
+struct ConvImage {
+  ConvLayout layout;
+  std::vector<std::byte> bytes;
+};
+
+// Precondition: ConvMisfit(model).empty() (conv_fit.h).
+ConvImage PackConv(const ConvModel& model);
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,298 @@
+// The part of an image that a block of the fused convolution kernel has: its planes in shared
+// memory, which pixels a lane has in a tile, what blocks beside each other exchange.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "core/kernels/conv/conv_fit.h"
+#include "core/kernels/conv/conv_image.h"
+#include "core/kernels/conv/conv_products.cuh"
+
+namespace hyperserve::kernels {
+
+inline constexpr int kConvGroups = 4;  // warpgroups of a block
+inline constexpr int kConvThreads = kConvGroups * 128;
+inline constexpr int kTilePixels = 64;  // of one product
+inline constexpr int kGroupTiles = 4;   // the most that a warpgroup has
+// Counters of bytes that arrive from the blocks beside, one for each ConvAside and for kBefore.
+inline constexpr int kArrivals = kBefore + 1;
+inline constexpr int kArrivalBytes = 8 * kArrivals;  // of shared memory
+inline constexpr int kTileFloats = kTilePixels * kConvChannelsMax;
+// Of a vector of the state's size in a block's scratch memory.
+inline constexpr int kVectorFloats = kConvGroups * kGroupTiles * kTileFloats;
+
+// Pixels of a block stand at row * pitch + column, the last column of the pitch being a border of
+// zeros; a plane has a row of border above and one below.
+struct ConvGeometry {
+  int blocks;      // of an image
+  int block_rows;  // of the image, in a block
+  int pitch, tiles;
+  int pitch_inverse;  // 2^16 / pitch, rounded up: exact for the pixels of a block
+  uint32_t plane_bytes;
+};
+
+extern __shared__ __align__(128) uint4 conv_shared[];
+
+struct ConvPixel {
+  bool valid;
+  int row, column;  // row: of the block
+  int place;        // in a plane
+};
+
+__device__ __forceinline__ uint32_t PackPair(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Every thread has one. Functions that take a tile are called by its four warps together.
+class ConvPlanes {
+ public:
+  __device__ ConvPlanes(const ConvLayout& layout, const ConvGeometry& geometry)
+      : layout_(layout),
+        geometry_(geometry),
+        rank_(static_cast<int>(blockIdx.x) % geometry.blocks),
+        base_(static_cast<uint32_t>(__cvta_generic_to_shared(conv_shared))),
+        row_0_(rank_ * geometry.block_rows),
+        rows_(min(geometry.block_rows, layout.height - row_0_)),
+        pixels_(layout.height * layout.width) {}
+
+  __device__ __forceinline__ int rank() const { return rank_; }  // of the block in its cluster
+  // Addresses in shared memory: the planes of the layer before, those that stand aside, their end.
+  __device__ __forceinline__ uint32_t before() const { return base_; }
+  __device__ __forceinline__ uint32_t aside(int first) const {
+    return base_ + (layout_.planes + first) * geometry_.plane_bytes;
+  }
+  __device__ __forceinline__ uint32_t end() const { return aside(layout_.planes_aside); }
+
+  static __device__ __forceinline__ int Group() {
+    return __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+  }
+  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // The borders of planes are never written after this.
+  __device__ __forceinline__ void Clear() const {
+    const uint32_t words = (end() - base_) / 16;
+    for (uint32_t i = threadIdx.x; i < words; i += kConvThreads) {
+      conv_shared[i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  // No number written to planes since StartRow was beyond fp16 or not a number.
+  __device__ __forceinline__ void StartRow() { extreme_ = __float2half2_rn(0.0f); }
+  __device__ __forceinline__ bool Fits() const {
+    return __low2float(extreme_) <= 65504.0f && __high2float(extreme_) <= 65504.0f;
+  }
+
+  // Calls act(sum, element, whether it lies in the image) for a tile.
+  template <int kOutputs, class Act>
+  __device__ __forceinline__ void ForElements(int tile, PixelSums<kOutputs>& sums,
+                                              const Act& act) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const ConvPixel pixel = PixelOf(tile, h);
+      const uint32_t first = (row_0_ + pixel.row) * layout_.width + pixel.column;
+#pragma unroll
+      for (int i = 0; i < kOutputs / 8; ++i) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int channel = 8 * i + 2 * (Lane() % 4) + k;
+          const bool inside = pixel.valid && channel < layout_.channels;
+          act(sums.v[i][2 * h + k], first + channel * pixels_, inside);
+        }
+      }
+    }
+  }
+
+  template <int kOutputs>
+  __device__ __forceinline__ void Read(const float* from, int tile, PixelSums<kOutputs>& to) const {
+    ForElements(tile, to, [&](float& number, uint32_t element, bool inside) {
+      number = inside ? from[element] : 0.0f;
+    });
+  }
+
+  template <int kOutputs>
+  __device__ __forceinline__ void Store(float* to, int tile, PixelSums<kOutputs>& from) const {
+    ForElements(tile, from, [&](float& number, uint32_t element, bool inside) {
+      if (inside) to[element] = number;
+    });
+  }
+
+  // A tile of a vector in the order of lanes: a lane reads what it wrote.
+  template <int kOutputs>
+  static __device__ __forceinline__ void Load(const float4* vector, int tile,
+                                              PixelSums<kOutputs>& to) {
+    const float4* from = vector + tile * (kTileFloats / 4) + threadIdx.x % 128;
+#pragma unroll
+    for (int i = 0; i < kOutputs / 8; ++i) {
+      const float4 four = from[i * 128];
+      to.v[i][0] = four.x, to.v[i][1] = four.y, to.v[i][2] = four.z, to.v[i][3] = four.w;
+    }
+  }
+  template <int kOutputs>
+  static __device__ __forceinline__ void Save(float4* vector, int tile,
+                                              const PixelSums<kOutputs>& from) {
+    float4* to = vector + tile * (kTileFloats / 4) + threadIdx.x % 128;
+#pragma unroll
+    for (int i = 0; i < kOutputs / 8; ++i) {
+      to[i * 128] = make_float4(from.v[i][0], from.v[i][1], from.v[i][2], from.v[i][3]);
+    }
+  }
+
+  // Puts a tile into planes (a ConvAside), and its outer rows into the borders of the blocks beside
+  // this one.
+  template <int kOutputs>
+  __device__ __forceinline__ void Write(int where, int tile,
+                                        const uint32_t (&packed)[kOutputs / 4]) {
+    const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const ConvPixel pixel = PixelOf(tile, h);
+      if (!pixel.valid) continue;
+      const uint32_t to = planes + pixel.place * 16 + Lane() % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < kOutputs / 8; ++i) {
+        const uint32_t pair = packed[2 * i + h];
+        extreme_ = __hmax2_nan(extreme_, __habs2(*reinterpret_cast<const __half2*>(&pair)));
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + i * geometry_.plane_bytes), "r"(pair)
+                     : "memory");
+      }
+      if (geometry_.blocks == 1) continue;
+      const int shift = geometry_.block_rows * geometry_.pitch * 16;
+      if (pixel.row == 0 && rank_ > 0)
+        WriteBeside<kOutputs>(rank_ - 1, to + shift, where, h, packed);
+      if (pixel.row + 1 == geometry_.block_rows && rank_ + 1 < geometry_.blocks) {
+        WriteBeside<kOutputs>(rank_ + 1, to - shift, where, h, packed);
+      }
+    }
+  }
+
+  // All blocks of the image have read their planes, and this block's weights are there.
+  __device__ __forceinline__ void AwaitReads() const {
+    PublishToPixelSums();
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (geometry_.blocks == 1) return;
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+  }
+
+  // For the arrivals of rows from the blocks beside: once, before the first AwaitBlocks.
+  __device__ __forceinline__ void MakeArrivals(uint32_t address) {
+    arrivals_ = address;
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < kArrivals; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrivals_ + 8 * i) : "memory");
+    }
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+  }
+
+  // All blocks of the image have come here, and what they did before is there.
+  __device__ __forceinline__ void AwaitBlocks() const {
+    PublishToPixelSums();
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (geometry_.blocks == 1) return;
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+  }
+
+  // What this block wrote to planes is there, and so are the rows beside it: `outputs` channels of
+  // the layer before and the same of `aside`, if it is not kBefore.
+  __device__ __forceinline__ void AwaitWrites(int outputs, int aside) {
+    PublishToPixelSums();
+    __syncthreads();
+    if (geometry_.blocks == 1) return;
+    AwaitArrivals(kBefore, outputs);
+    if (aside != kBefore) AwaitArrivals(aside, outputs);
+    PublishToPixelSums();
+  }
+
+  // Of the lane's pixel; see ConvLayerLayout.
+  __device__ __forceinline__ int BorderClass(int tile, int h) const {
+    const ConvPixel pixel = PixelOf(tile, h);
+    const auto class_of = [](int i, int count) { return i == 0 ? 0 : i + 1 == count ? 2 : 1; };
+    return min(3 * class_of(row_0_ + pixel.row, layout_.height), 6) +
+           class_of(pixel.column, layout_.width);
+  }
+
+ private:
+  // h: the first or the second of the lane's pixels in a tile.
+  __device__ __forceinline__ ConvPixel PixelOf(int tile, int h) const {
+    const int pitch = geometry_.pitch;
+    // Volatile: computed anew each time, since the pixels of four tiles do not fit in registers.
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    const int pixel = tile * kTilePixels + thread / 32 % 4 * 16 + thread % 32 / 4 + 8 * h;
+    const int row = pixel * geometry_.pitch_inverse >> 16, column = pixel - row * pitch;
+    return {.valid = row < rows_ && column < layout_.width,
+            .row = row,
+            .column = column,
+            .place = pixel + pitch + 1};
+  }
+
+  // Bytes arrive in the shared memory of another block and are counted there.
+  template <int kOutputs>
+  __device__ __forceinline__ void WriteBeside(int rank, uint32_t to, int where, int h,
+                                              const uint32_t (&packed)[kOutputs / 4]) const {
+#if __CUDA_ARCH__ >= 900
+    uint32_t there, counter;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(counter)
+                 : "r"(arrivals_ + 8 * where), "r"(rank));
+#pragma unroll
+    for (int i = 0; i < kOutputs / 8; ++i) {
+      asm volatile(
+          "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
+              there + i * geometry_.plane_bytes),
+          "r"(packed[2 * i + h]), "r"(counter)
+          : "memory");
+    }
+#endif
+  }
+
+  __device__ __forceinline__ void AwaitArrivals(int where, int outputs) {
+#if __CUDA_ARCH__ >= 900
+    const uint32_t counter = arrivals_ + 8 * where;
+    if (threadIdx.x == 0) {
+      const int above = rank_ > 0 && row_0_ <= layout_.height ? 1 : 0;
+      const int below =
+          rank_ + 1 < geometry_.blocks && row_0_ + geometry_.block_rows < layout_.height ? 1 : 0;
+      const uint32_t bytes = (above + below) * layout_.width * outputs * 2;
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter),
+                   "r"(bytes)
+                   : "memory");
+    }
+    const uint32_t parity = phases_ >> where & 1;
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], "
+          "%2; selp.u32 %0, 1, 0, done; }"
+          : "=r"(done)
+          : "r"(counter), "r"(parity)
+          : "memory");
+    }
+    phases_ ^= 1u << where;
+#endif
+  }
+
+  const ConvLayout& layout_;
+  const ConvGeometry& geometry_;
+  const int rank_;
+  const uint32_t base_;
+  const int row_0_, rows_;  // of the image, in this block
+  const uint32_t pixels_;   // of the image
+  uint32_t arrivals_ = 0;   // the counters
+  uint32_t phases_ = 0;     // a bit of each
+  __half2 extreme_;
+};
+
+}  // namespace hyperserve::kernels

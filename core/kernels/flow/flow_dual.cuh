@@ -1,0 +1,190 @@
+// One evaluation of a net with two tangents on the 16 rows of a warp: forward mode, so that the
+// outputs are J t of the inputs' tangents t. Values have the bits that FlowNetDevice gives them.
+// Nets of two outputs only.
+#pragma once
+
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/mma.cuh"
+
+namespace hyperserve::kernels {
+
+// Each lane's part of a number of its rows.
+struct LanePart {
+  float v[kLaneRows] = {};
+};
+
+// A value with its tangents.
+struct LaneDual {
+  LaneVector<1> value, tangents[kFlowTangents];
+
+  // this += weight * x.
+  __device__ __forceinline__ void Add(float weight, const LaneDual& x) {
+    value.Add(weight, x.value);
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) tangents[t].Add(weight, x.tangents[t]);
+  }
+};
+
+__device__ __forceinline__ void SetUnitTangents(LaneDual& x) {
+#pragma unroll
+  for (int t = 0; t < kFlowTangents; ++t) {
+#pragma unroll
+    for (int m = 0; m < kLaneRows; ++m) x.tangents[t].v[m][0] = threadIdx.x % 4 == t ? 1.0f : 0.0f;
+  }
+}
+
+// sum += weight * the trace of the slope's tangents, which are those of unit tangents.
+__device__ __forceinline__ void AddDivergence(float weight, const LaneDual& slope, LanePart& sum) {
+#pragma unroll
+  for (int m = 0; m < kLaneRows; ++m) {
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) {
+      if (threadIdx.x % 4 == t) sum.v[m] = fmaf(weight, slope.tangents[t].v[m][0], sum.v[m]);
+    }
+  }
+}
+
+// sum += log|det| of the tangents, in the lane of the first dimension.
+__device__ __forceinline__ void AddLogDeterminant(const LaneDual& z, LanePart& sum) {
+  static_assert(kFlowTangents == 2);
+#pragma unroll
+  for (int m = 0; m < kLaneRows; ++m) {
+    const float a = z.tangents[0].v[m][0], b = z.tangents[1].v[m][0];
+    const float below_a = __shfl_xor_sync(0xFFFFFFFFu, a, 1);
+    const float below_b = __shfl_xor_sync(0xFFFFFFFFu, b, 1);
+    if (threadIdx.x % 4 == 0) sum.v[m] += logf(fabsf(fmaf(a, below_b, -b * below_a)));
+  }
+}
+
+template <FlowActivation kActivation, int kWidth>
+class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTangents> {
+  using Base = FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTangents>;
+  using typename Base::Act;
+  using typename Base::Bias;
+  using typename Base::Hidden;
+
+ public:
+  using typename Base::Inputs;
+  using typename Base::LayerSums;
+  using typename Base::Vector;
+  using typename Base::Vectors;
+  using State = LaneDual;
+
+  static __device__ __forceinline__ LaneDual StateOf(const Vector& z) {
+    LaneDual x{.value = z};
+    SetUnitTangents(x);
+    return x;
+  }
+  static __device__ __forceinline__ const Vector& ValueOf(const LaneDual& x) { return x.value; }
+  static __device__ __forceinline__ Vector& ValueIn(LaneDual& x) { return x.value; }
+  template <class Table>
+  static __device__ __forceinline__ void AddProduct(const Table& table, int i, int column,
+                                                    const LaneDual& x, LaneDual& y) {
+    table.AddProduct(i, column, x.value, y.value);
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) {
+      table.AddProduct(i, column, x.tangents[t], y.tangents[t]);
+    }
+  }
+
+  static __device__ __forceinline__ LaneDual Load(const Vectors& vectors, int slot) {
+    LaneDual x{.value = vectors.Load(slot)};
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) x.tangents[t] = vectors.Load(slot, 1 + t);
+    return x;
+  }
+  static __device__ __forceinline__ void Store(Vectors& vectors, int slot, const LaneDual& x) {
+    vectors.Store(slot, x.value);
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) vectors.Store(slot, x.tangents[t], 1 + t);
+  }
+
+  static __device__ __forceinline__ LaneDual Evaluate(const FlowNetLayout& net, const LaneDual& x,
+                                                      const Inputs& inputs, LayerSums& sums,
+                                                      uint32_t& unfit) {
+    LaneDual y;
+    // Of the layer before its activation. The tangents come first, so that few registers are in use
+    // at once.
+    Hidden tangents[kFlowTangents];
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) {
+      FirstOfTangent(net, x.tangents[t], 1 + t, inputs, sums);
+      tangents[t] = Rounded(sums);
+    }
+    Base::First(net, x.value, inputs, sums, unfit);
+#pragma unroll 1
+    for (int l = 0; l < net.squares; ++l) {
+      Hidden value;
+      Activate(net, l, sums, tangents, [&](int i, int m, const float2& slopes) {
+        value.a[i / 2].halves[i % 2 * 2 + m] = PackHalves(
+            Act::Apply(sums.v[i][2 * m], slopes.x), Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+      });
+      ProductTurns::Take();
+#pragma unroll
+      for (int t = 0; t < kFlowTangents; ++t) {
+        Base::template Square<Bias::kNone>(net, l, tangents[t], sums);
+        tangents[t] = Rounded(sums);
+      }
+      Base::Square(net, l, value, sums);
+      ProductTurns::Pass();
+    }
+    Activate(net, net.squares, sums, tangents, [](int, int, const float2&) {});
+    y.value = Base::Last(net, sums);
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) {
+      y.tangents[t] = Base::LastProduct(net, [&](int i, int m) {
+        const uint32_t pair = tangents[t].a[i / 2].halves[i % 2 * 2 + m];
+        return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+      });
+    }
+    return y;
+  }
+
+ private:
+  static __device__ __forceinline__ Hidden Rounded(const LayerSums& sums) {
+    return Base::ForEachPair(
+        [&](int i, int m) { return PackHalves(sums.v[i][2 * m], sums.v[i][2 * m + 1]); });
+  }
+
+  // Multiplies tangents with the activation's slopes at the value's sums of hidden layer `layer`.
+  // value(i, m, slopes): what else is to be made of the sums of a pair, so that they are read once.
+  template <class Value>
+  static __device__ __forceinline__ void Activate(const FlowNetLayout& net, int layer,
+                                                  const LayerSums& sums,
+                                                  Hidden (&tangents)[kFlowTangents],
+                                                  const Value& value) {
+#pragma unroll
+    for (int i = 0; i < kWidth / 8; ++i) {
+      const float2 slopes = Base::Slopes(net, layer, i);
+#pragma unroll
+      for (int m = 0; m < kLaneRows; ++m) {
+        value(i, m, slopes);
+        const __half2 by = __floats2half2_rn(Act::Slope(sums.v[i][2 * m], slopes.x),
+                                             Act::Slope(sums.v[i][2 * m + 1], slopes.y));
+#pragma unroll
+        for (int t = 0; t < kFlowTangents; ++t) {
+          uint32_t& pair = tangents[t].a[i / 2].halves[i % 2 * 2 + m];
+          const __half2 scaled = __hmul2(by, *reinterpret_cast<const __half2*>(&pair));
+          pair = *reinterpret_cast<const uint32_t*>(&scaled);
+        }
+      }
+    }
+  }
+
+  // The first layer of a tangent; `part`: of the vectors. Step and depth have none.
+  static __device__ __forceinline__ void FirstOfTangent(const FlowNetLayout& net,
+                                                        const Vector& state, int part,
+                                                        const Inputs& inputs, LayerSums& sums) {
+    Base::AddVector(net, state, 0, Bias::kNone, sums);
+#pragma unroll 1
+    for (int i = 0; i < net.inputs; ++i) {
+      const int slot = Image<int>(net.list)[i];
+      if (slot == kSlotConstants) continue;
+      Base::AddVector(net, inputs.vectors.Load(slot, part), i + 1, Bias::kNone, sums);
+    }
+  }
+};
+
+}  // namespace hyperserve::kernels

@@ -1,0 +1,25 @@
+// What a call does with each of its rows, under any plan.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/engine/batch_spec.h"
+#include "core/model/spec/spec.h"
+
+namespace hyperserve {
+
+struct Task {
+  Direction direction = Direction::kForward;
+  std::array<double, 2> span = {0, 1};  // on the solver's own clock
+  Entry entry = Entry::kInput;
+  std::vector<double> save_at;  // strictly increasing depths within the span
+  bool log_density = false;     // of each row, beside the state
+  bool want_state = true;       // z(s1)
+  bool want_depth = false;      // the depth at which each row ended
+  bool want_outputs = false;    // y = h_y(z(s1))
+  int64_t rows = 1;             // of the request, unchecked: a plan is chosen by their time
+};
+
+}  // namespace hyperserve

@@ -1,0 +1,34 @@
+// What happens to models, from the registry's thread to the calls that watch. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "server/registry/registry_options.h"
+
+namespace hyperserve {
+
+class ModelEvents {
+ public:
+  // Called with each event, and once with null when there will be none any more. It must not block
+  // or call this object.
+  using Listener = std::function<void(const RegistryEvent*)>;
+
+  // Returns a number for Leave. After End the listener is called at once, with null.
+  int64_t Join(Listener listener);
+  // The listener is not called any more once this has returned.
+  void Leave(int64_t number);
+  void Tell(const RegistryEvent& event);
+  void End();
+
+ private:
+  std::mutex mutex_;
+  // All below guarded by mutex_, which is held while listeners are called.
+  std::map<int64_t, Listener> listeners_;
+  int64_t next_ = 1;
+  bool ended_ = false;
+};
+
+}  // namespace hyperserve

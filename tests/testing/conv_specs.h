@@ -1,0 +1,51 @@
+// Classifiers that the fused kernel for images can run, for the tests of its engine.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/layers/activations.h"
+#include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
+#include "core/model/layers/kind.h"
+#include "core/model/layers/layer.h"
+#include "core/model/layers/norms.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+
+namespace hyperserve::fixture {
+
+inline Layer Conv3x3(int64_t in, int64_t out) {
+  return {Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1}};
+}
+
+// Images [1, 12, 10]; state [8, 12, 10]; the field reads the depth; 5 outputs.
+inline ModelSpec FusedImageSpec(const Layer& activation) {
+  ModelSpec spec;
+  spec.input = {.shape = {1, 12, 10}, .unit_range = true, .mean = {0.25}, .deviation = {0.5}};
+  spec.stem = {{BatchNormLayer{.channels = 1}}, {AugmentLayer{.layers = {Conv3x3(1, 7)}}}};
+  spec.field = {{DepthCatLayer{.first = true}},
+                Conv3x3(9, 20),
+                activation,
+                {DepthCatLayer{}},
+                Conv3x3(21, 36),
+                activation,
+                Conv3x3(36, 8)};
+  spec.head = {{MeanPoolLayer{}}, {LinearLayer{.in = 8, .out = 5}}};
+  return spec;
+}
+
+// A correction of Heun's method that reads everything.
+inline HypersolverSpec FusedImageCorrectionSpec() {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kHeun};
+  spec.eps = {0.05, 1.0};
+  spec.steps = {1, 2};
+  spec.inputs = {CorrectionInput::kStep,   CorrectionInput::kSlope2, CorrectionInput::kState0,
+                 CorrectionInput::kSlope1, CorrectionInput::kState,  CorrectionInput::kDepth};
+  spec.net = {Conv3x3(34, 24), {PreluLayer{.slopes = 24}}, Conv3x3(24, 8)};
+  return spec;
+}
+
+}  // namespace hyperserve::fixture

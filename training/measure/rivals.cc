@@ -1,0 +1,53 @@
+#include "training/measure/rivals.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/status.h"
+#include "core/model/net/cost.h"
+#include "core/plan/plan.h"
+#include "programs/stop.h"
+
+namespace hyperserve {
+
+absl::StatusOr<std::vector<PlanCalibration>> Rivals::Within(int64_t macs) {
+  const int64_t field = std::max<int64_t>(model_.field_macs(), 1);
+  std::set<std::string> names;
+  // The plans of each number of evaluations are the largest ones within it.
+  for (int64_t within = field; names.empty() || within <= macs; within += field) {
+    for (const FixedPlan& rival : ClassicalRivals(model_, within)) {
+      const Plan plan{.choice = rival, .tier = Tier::kExact};
+      const std::string name = PrintPlan(plan);
+      names.insert(name);
+      if (measured_.contains(name)) continue;
+      if (StopRequested()) return Stopped();
+      const auto one = measurer_.MeasureError(plan, nullptr);
+      if (!one.ok() && !absl::IsFailedPrecondition(one.status())) return one.status();
+      measured_[name] = one.ok() ? std::optional(*one) : std::nullopt;
+    }
+  }
+  std::vector<PlanCalibration> all;
+  for (const std::string& name : names) {
+    if (const auto& one = measured_.at(name)) all.push_back(*one);
+  }
+  return all;
+}
+
+absl::StatusOr<PlanCalibration> Rivals::BestWithin(int64_t macs) {
+  HS_ASSIGN_OR_RETURN(const std::vector<PlanCalibration> all, Within(macs));
+  if (all.empty()) return absl::FailedPreconditionError("no classical plan converges on all rows");
+  return *std::min_element(all.begin(), all.end(),
+                           [](const PlanCalibration& a, const PlanCalibration& b) {
+                             return a.error_mean < b.error_mean;
+                           });
+}
+
+absl::Status MarkAgainstRivals(Rivals& rivals, std::vector<PlanCalibration>& hypersolved) {
+  double most = 0;
+  for (const PlanCalibration& plan : hypersolved) most = std::max(most, plan.macs);
+  HS_ASSIGN_OR_RETURN(const auto classical, rivals.Within(static_cast<int64_t>(most)));
+  MarkWins(classical, hypersolved);
+  return absl::OkStatus();
+}
+
+}  // namespace hyperserve
