@@ -18,6 +18,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/batcher_options.h"
 #include "server/clock/clock.h"
+#include "server/event_names.h"
 #include "server/listener.h"
 #include "server/machine.h"
 #include "server/memory_watch.h"
@@ -79,32 +80,6 @@ ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devic
   return facts;
 }
 
-// How an event is called.
-struct EventNames {
-  const char* log;
-  const char* result;     // in metrics
-  bool of_model = false;  // else of a generation
-  bool bad = false;
-};
-
-EventNames NamesOf(Registry::Event::Kind kind) {
-  switch (kind) {
-    case Registry::Event::Kind::kModelLoaded:
-      return {.log = "model_loaded", .result = "loaded", .of_model = true};
-    case Registry::Event::Kind::kModelRefused:
-      return {.log = "model_refused", .result = "refused", .of_model = true, .bad = true};
-    case Registry::Event::Kind::kModelUnloaded:
-      return {.log = "model_unloaded", .result = "unloaded", .of_model = true};
-    case Registry::Event::Kind::kPublished:
-      return {.log = "published", .result = "published"};
-    case Registry::Event::Kind::kRefused:
-      return {.log = "refused", .result = "refused", .bad = true};
-    case Registry::Event::Kind::kRolledBack:
-      break;
-  }
-  return {.log = "rolled_back", .result = "rolled_back"};
-}
-
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
@@ -128,6 +103,8 @@ struct Daemon::Parts {
   void OnEvent(const Registry::Event& event);
   void OnModelEvent(const Registry::Event& event, const std::string& result);
   void OnBatch(const BatchReport& report);
+  void OnDeviceFull(int64_t rows);
+  void OnDeviceLost(const absl::Status& status);
   void SetHealth(const std::string& name, bool serving) const;
 
   Options options;  // those in force, from StartBatcher on
@@ -164,6 +141,8 @@ absl::Status Daemon::Parts::StartBatcher() {
   environment.facts = FactsOf(options, devices, *runtime);
   BatcherOptions of_batcher = BatcherOptionsOf(options);
   of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
+  of_batcher.on_device_full = [this](int64_t rows) { OnDeviceFull(rows); };
+  of_batcher.on_device_lost = [this](const absl::Status& status) { OnDeviceLost(status); };
   batcher = std::make_unique<Batcher>(std::move(of_batcher), runtime.get(), &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
@@ -230,11 +209,11 @@ void Daemon::Parts::ProbePorts() {
 
 absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
                                         const std::function<bool()>& interrupted) {
-  HS_RETURN_IF_ERROR(WarmUp(subject, options.batch_rows_max, interrupted, *runtime));
   const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
-  const auto rows = static_cast<int64_t>(std::max(1.0, options.batch_macs_max / field));
-  return TimePlans(subject, std::min<int64_t>(rows, options.batch_rows_max), interrupted, *runtime,
-                   Clock::Real());
+  const auto rows = static_cast<int64_t>(
+      std::clamp(options.batch_macs_max / field, 1.0, static_cast<double>(options.batch_rows_max)));
+  HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+  return TimePlans(subject, rows, interrupted, *runtime, Clock::Real());
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -302,6 +281,26 @@ void Daemon::Parts::OnBatch(const BatchReport& report) {
   metrics.Observe(Metric::kBatchRequests, {report.model_label},
                   static_cast<double>(report.requests));
   metrics.Observe(Metric::kBatchTurns, {report.model_label}, static_cast<double>(report.turns));
+}
+
+void Daemon::Parts::OnDeviceFull(int64_t rows) {
+  metrics.Increment(Metric::kDeviceFull, {options.device});
+  Log(LogLevel::kWarn, NewLogLine()
+                           .Add("event", "device_full")
+                           .Add("device", options.device)
+                           .Add("rows", rows)
+                           .Add("message", "they are solved in halves"));
+}
+
+// Only a new process gets the device back, so this one ends and its supervisor starts another.
+void Daemon::Parts::OnDeviceLost(const absl::Status& status) {
+  Log(LogLevel::kError, NewLogLine()
+                            .Add("event", "device_lost")
+                            .Add("device", options.device)
+                            .Add("message", std::string(status.message())));
+  environment.draining = true;
+  calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
+  fault();
 }
 
 absl::Status Daemon::Parts::TellPorts() const {

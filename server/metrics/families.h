@@ -40,6 +40,7 @@ enum class Metric {
   kLiveQueues,
   kReady,
   kDeviceMemory,
+  kDeviceFull,
   kBuildInfo,
   kUnreadReplies,
   kConnections,
@@ -74,7 +75,7 @@ inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,
 inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
                                                         100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 35> kFamilies = {{
+inline constexpr std::array<MetricFamily, 36> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
@@ -255,6 +256,13 @@ inline constexpr std::array<MetricFamily, 35> kFamilies = {{
      "hyperserve_device_memory_bytes",
      "bytes",
      "Memory that the device has in all.",
+     {"device"},
+     {}},
+    {Metric::kDeviceFull,
+     MetricType::kCounter,
+     "hyperserve_device_full_total",
+     "batches",
+     "Batches for which the memory of the device was too full; they are solved in halves.",
      {"device"},
      {}},
     {Metric::kBuildInfo,

@@ -47,10 +47,10 @@ TEST(Options, LinesShowTheValuesInForce) {
 }
 
 TEST(Options, Bounds) {
-  ExpectRefused({.batch_rows_max = 0}, "--batch_rows_max=0 is not within [1, 65536]");
+  ExpectRefused({.batch_rows_max = -1}, "--batch_rows_max=-1 is not within [0, 65536]");
   ExpectRefused({.drain_seconds = std::numeric_limits<double>::quiet_NaN()}, "--drain_seconds");
   ExpectRefused({.gate_margin = 1.0000001}, "--gate_margin=1.0000001 is not within [0, 1]");
-  ExpectRefused({.queue_rows_max = 100}, "could never be queued");
+  ExpectRefused({.queue_rows_max = 100, .request_rows_max = 101}, "could never be queued");
   ExpectRefused({.device = "tpu"}, "--device=tpu");
   ExpectRefused({.device = "cuda:"}, "--device=cuda:");
   ExpectRefused({.device = "cuda:x"}, "--device=cuda:x");
@@ -86,6 +86,19 @@ TEST(InForce, DefaultsKeepToTheirMaxima) {
   EXPECT_EQ(options.chunk_rows_default, 100);
   EXPECT_EQ(options.reply_bytes_default, 2048);
   EXPECT_EQ(options.deadline_default_seconds, 5);
+}
+
+TEST(InForce, RowsFollowTheDeviceAndEachOther) {
+  const Options cpu = InForce({}, {});
+  EXPECT_EQ(cpu.batch_rows_max, 256);
+  EXPECT_EQ(cpu.request_rows_max, 16384);
+  EXPECT_EQ(cpu.chunk_rows_default, 4096);
+  const Options gpu = InForce({}, {.first_gpu = "cuda:0"});
+  EXPECT_EQ(gpu.batch_rows_max, 65536);
+  EXPECT_EQ(gpu.request_rows_max, 1 << 20);
+  EXPECT_EQ(gpu.queue_rows_max, 1 << 22);
+  EXPECT_EQ(InForce({.queue_rows_max = 100}, {}).request_rows_max, 100);
+  EXPECT_EQ(InForce({.request_rows_max = 1 << 15}, {}).queue_rows_max, 1 << 15);
 }
 
 TEST(BatcherOptionsOf, AreThoseOfThePage) {

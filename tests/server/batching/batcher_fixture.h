@@ -39,6 +39,7 @@ struct TestOptions {
   std::chrono::microseconds turn_max{0};
   double evaluation_macs_fixed = 0;
   std::function<void(const BatchReport&)> on_batch;
+  std::function<void(const absl::Status&)> on_device_lost;
 
   BatcherOptions options() const {
     return {.batch_rows_max = batch_rows_max,
@@ -51,7 +52,8 @@ struct TestOptions {
             .solvers = solvers,
             .turn_max = turn_max,
             .evaluation_macs_fixed = evaluation_macs_fixed,
-            .on_batch = on_batch};
+            .on_batch = on_batch,
+            .on_device_lost = on_device_lost};
   }
 };
 
