@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
+
 namespace hyperserve {
 
 // Reported for metrics when a piece of a request leaves its run: the company that it had.
