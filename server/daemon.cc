@@ -113,7 +113,8 @@ struct Daemon::Parts {
   grpc::ResourceQuota memory;  // of all connections
   Metrics metrics;
   RefusedModels refused;
-  std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
+  // Before whatever may hold runs on them. The first one judges candidates and times plans.
+  std::vector<std::unique_ptr<DeviceRuntime>> runtimes;
   Environment environment;
   std::unique_ptr<Batcher> batcher;
   const CallService calls = MakeHyperserveService(&environment);
@@ -127,7 +128,8 @@ struct Daemon::Parts {
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), MachineWith(devices));
+  const Machine machine = MachineWith(devices);
+  options = InForce(std::move(options), machine);
   environment.limits = LimitsOf(options);
   environment.metrics = &metrics;
   environment.models_folder = options.models;
@@ -137,13 +139,17 @@ absl::Status Daemon::Parts::StartBatcher() {
   for (const DeviceInfo& one : devices) {
     metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
   }
-  HS_ASSIGN_OR_RETURN(runtime, MakeDeviceRuntime(options.device));
-  environment.facts = FactsOf(options, devices, *runtime);
+  std::vector<DeviceRuntime*> served;
+  for (const std::string& device : DevicesOf(options, machine)) {
+    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
+    served.push_back(runtimes.emplace_back(std::move(runtime)).get());
+  }
+  environment.facts = FactsOf(options, devices, *served.front());
   BatcherOptions of_batcher = BatcherOptionsOf(options);
   of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
   of_batcher.on_device_full = [this](int64_t rows) { OnDeviceFull(rows); };
   of_batcher.on_device_lost = [this](const absl::Status& status) { OnDeviceLost(status); };
-  batcher = std::make_unique<Batcher>(std::move(of_batcher), runtime.get(), &Clock::Real());
+  batcher = std::make_unique<Batcher>(of_batcher, served, &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
 }
@@ -212,8 +218,10 @@ absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
   const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
   const auto rows = static_cast<int64_t>(
       std::clamp(options.batch_macs_max / field, 1.0, static_cast<double>(options.batch_rows_max)));
-  HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
-  return TimePlans(subject, rows, interrupted, *runtime, Clock::Real());
+  for (const auto& runtime : runtimes) {
+    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+  }
+  return TimePlans(subject, rows, interrupted, *runtimes.front(), Clock::Real());
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -222,7 +230,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
                                       .read_only = options.read_only,
                                       .gate_margin = options.gate_margin,
                                       .poll_seconds = options.poll_seconds,
-                                      .runtime = runtime.get(),
+                                      .runtime = runtimes.front().get(),
                                       .publish_queue_limit = options.publish_queue_max,
                                       .examination_macs_max = options.examination_macs_max,
                                       .examination_seconds_max = options.examination_seconds_max,
@@ -321,8 +329,7 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
-// Waits for the calls that were let in; for a stream, to its last chunk. False: the limit came
-// first.
+// Waits for the calls that were let in, a stream's to its last chunk. False: the limit came first.
 bool Daemon::Parts::FinishCalls() const {
   const Clock::TimePoint limit =
       Clock::Real().Now() +

@@ -46,11 +46,11 @@ absl::Status CheckRange(std::string_view name, T value, double least, double mos
 }
 
 absl::Status CheckTexts(const Options& options) {
-  const bool cuda = options.device.starts_with("cuda:") && options.device.size() > 5 &&
-                    options.device.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (options.device != "cpu" && options.device != "auto" && !cuda) {
+  const bool gpu = options.device.starts_with("cuda:") && options.device.size() > 5 &&
+                   options.device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (options.device != "cpu" && options.device != "cuda" && options.device != "auto" && !gpu) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device=", options.device, " is none of cpu, cuda:N, auto"));
+        absl::StrCat("--device=", options.device, " is none of cpu, cuda, cuda:N, auto"));
   }
   if (options.log_level != "debug" && options.log_level != "info" && options.log_level != "warn" &&
       options.log_level != "error") {
@@ -83,8 +83,7 @@ std::vector<OptionLine> OptionLines(const Options& options) {
 }
 
 Options InForce(Options options, const Machine& machine) {
-  if (options.device == "auto")
-    options.device = machine.first_gpu.empty() ? "cpu" : machine.first_gpu;
+  if (options.device == "auto") options.device = machine.gpus.empty() ? "cpu" : "cuda";
   const bool cpu = options.device == "cpu";
   const auto decide = [](auto& value, auto choice) {
     if (value == 0) value = choice;
@@ -111,6 +110,11 @@ Options InForce(Options options, const Machine& machine) {
   bound(options.chunk_rows_default, options.request_rows_max);
   bound(options.connections_max, connections);
   return options;
+}
+
+std::vector<std::string> DevicesOf(const Options& options, const Machine& machine) {
+  return options.device == "cuda" && !machine.gpus.empty() ? machine.gpus
+                                                           : std::vector{options.device};
 }
 
 CallLimits LimitsOf(const Options& options) {

@@ -18,7 +18,8 @@ namespace hyperserve {
 #define HYPERSERVE_TEXT_OPTIONS(X)                                                                \
   X(models, "models", "folder", "the model repository that is served")                            \
   X(check, "", "folder", "checks this model or repository, names what does not fit, and exits")   \
-  X(device, "auto", "cpu, cuda:N or auto", "where models run; auto: the first GPU, else the CPU") \
+  X(device, "auto", "cpu, cuda, cuda:N or auto",                                                  \
+    "where models run; cuda: on all GPUs; auto: the same, or the CPU where there is none")        \
   X(address, "127.0.0.1:8500", "host:port", "calls; port 0: any free one")                        \
   X(admin_address, "127.0.0.1:8501", "host:port",                                                 \
     "Admin calls: whoever reaches it can change what is served")                                  \
@@ -133,13 +134,16 @@ std::vector<OptionLine> OptionLines(const Options& options);
 // The facts of a machine that defaults depend on.
 struct Machine {
   int cores = 1;
-  std::string first_gpu;       // "cuda:0"; empty: none
-  int64_t descriptors = 1024;  // that the process may open
-  double memory_bytes = 8e9;   // of the machine or, where that is less, of the container
+  std::vector<std::string> gpus;  // "cuda:0"
+  int64_t descriptors = 1024;     // that the process may open
+  double memory_bytes = 8e9;      // of the machine or, where that is less, of the container
 };
 // The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
 // machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.
 Options InForce(Options options, const Machine& machine);
+
+// The devices that `device` in force means, in their order: one, or all GPUs.
+std::vector<std::string> DevicesOf(const Options& options, const Machine& machine);
 
 // The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
 // come from InForce.

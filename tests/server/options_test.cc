@@ -67,14 +67,18 @@ TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
   EXPECT_EQ(cpu.batch_macs_max, 5e7);
   EXPECT_EQ(cpu.evaluation_macs_fixed, 5e5);
   EXPECT_EQ(cpu.live_runs_max, 24);
-  const Options gpu = InForce({}, {.cores = 3, .first_gpu = "cuda:1"});
-  EXPECT_EQ(gpu.device, "cuda:1");
+  const Options gpu = InForce({}, {.cores = 3, .gpus = {"cuda:0", "cuda:1"}});
+  EXPECT_EQ(gpu.device, "cuda");
+  EXPECT_EQ(DevicesOf(gpu, {.gpus = {"cuda:0", "cuda:1"}}),
+            (std::vector<std::string>{"cuda:0", "cuda:1"}));
+  EXPECT_EQ(DevicesOf({.device = "cuda:1"}, {.gpus = {"cuda:0", "cuda:1"}}),
+            std::vector<std::string>{"cuda:1"});
   EXPECT_EQ(gpu.solvers, 2);
   EXPECT_EQ(gpu.pending_macs_max, 1e15);
   EXPECT_EQ(gpu.batch_macs_max, 1e11);
   EXPECT_EQ(gpu.evaluation_macs_fixed, 5e8);
   const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
-                                {.cores = 3, .first_gpu = "cuda:1"});
+                                {.cores = 3, .gpus = {"cuda:0", "cuda:1"}});
   EXPECT_EQ(asked.device, "cpu");
   EXPECT_EQ(asked.solvers, 1);
   EXPECT_EQ(asked.batch_macs_max, 7);
@@ -93,7 +97,7 @@ TEST(InForce, RowsFollowTheDeviceAndEachOther) {
   EXPECT_EQ(cpu.batch_rows_max, 256);
   EXPECT_EQ(cpu.request_rows_max, 16384);
   EXPECT_EQ(cpu.chunk_rows_default, 4096);
-  const Options gpu = InForce({}, {.first_gpu = "cuda:0"});
+  const Options gpu = InForce({}, {.gpus = {"cuda:0"}});
   EXPECT_EQ(gpu.batch_rows_max, 65536);
   EXPECT_EQ(gpu.request_rows_max, 1 << 20);
   EXPECT_EQ(gpu.queue_rows_max, 1 << 22);

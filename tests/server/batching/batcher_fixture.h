@@ -127,7 +127,7 @@ class BatchingTest : public testing::Test {
 class BatcherTest : public BatchingTest {
  protected:
   void Start(const TestOptions& options) {
-    batcher_ = std::make_unique<Batcher>(options.options(), runtime_.get(), &clock_);
+    batcher_ = std::make_unique<Batcher>(options.options(), std::vector{runtime_.get()}, &clock_);
   }
   Answer Submit(Work work, WorkTimes* times = nullptr) {
     return SubmitTo(*batcher_, std::move(work), times);
