@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -27,6 +28,10 @@ void TurnIntoUsageExit(int status, void*) {
   if (parsing && status != 0) _exit(kUsageExitCode);
 }
 
+// Options that Abseil knows by name only.
+constexpr absl::string_view kOfAbseil[] = {"help",      "helpfull",    "helpshort", "helpon",
+                                           "helpmatch", "helppackage", "version"};
+
 // The first word of the line that looks like an option and names none; empty: there is none.
 std::string UnknownOption(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -36,6 +41,7 @@ std::string UnknownOption(int argc, char** argv) {
     absl::string_view name = word.substr(word[1] == '-' ? 2 : 1);
     const bool has_value = absl::StrContains(name, '=');
     name = name.substr(0, name.find('='));
+    if (std::ranges::count(kOfAbseil, name) > 0) continue;
     if (const auto* flag = absl::FindCommandLineFlag(name); flag != nullptr) {
       if (!has_value && !flag->IsOfType<bool>()) ++i;  // the next word is its value
     } else if (!absl::ConsumePrefix(&name, "no") || absl::FindCommandLineFlag(name) == nullptr) {
