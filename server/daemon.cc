@@ -156,7 +156,9 @@ absl::Status Daemon::Parts::StartBatcher() {
 
 absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
-  memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
+  const double arriving = kMemoryOfConnections * options.memory_max;
+  memory.Resize(static_cast<size_t>(arriving));
+  environment.arrivals.Bound(arriving, options.receive_bytes_max);
   const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
   const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
                           const CallService& service) {

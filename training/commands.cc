@@ -98,7 +98,7 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
     return absl::StrFormat("mean log-density %.4f %s", sum / rows.count(), solved);
   }
   HS_ASSIGN_OR_RETURN(LabelledImages test,
-                      LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
+                      LoadImages(data_folder, ImagePart::kTest, spec.input, model->outputs()));
   test.labels.resize(rows.count());
   return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
                          solved);

@@ -24,7 +24,7 @@
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
 ABSL_FLAG(std::string, data, "/usr/share/datasets/fashion-mnist",
-          "folder of the IDX files, for recipes that learn from images");
+          "recipes of images: the folder of their files; of points: the file of rows, - for stdin");
 ABSL_FLAG(std::string, models, "", "model repository: written by model, read by the others");
 ABSL_FLAG(std::string, out, "",
           "hypersolver: repository for the new generation; --models if empty");

@@ -290,7 +290,7 @@ inline constexpr std::array<MetricFamily, 36> kFamilies = {{
      MetricType::kCounter,
      "hyperserve_connections_refused_total",
      "connections",
-     "Connections closed at once: over the limit of all, or of one peer.",
+     "Connections closed: over the limit of all, of one peer, or of headers.",
      {"port", "limit"},
      {}},
     {Metric::kProcessCpu,

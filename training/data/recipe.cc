@@ -186,8 +186,15 @@ absl::Status Validate(const Recipe& recipe) {
                                "data.idx.validation_rows",
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
+    case training::Data::kPoints:
+      HS_RETURN_IF_ERROR(Check(recipe.data().points().validation_rows() >= kProbeRowsMax,
+                               "data.points.validation_rows",
+                               absl::StrCat("at least ", kProbeRowsMax)));
+      HS_RETURN_IF_ERROR(Check(recipe.data().points().held_out_rows() >= 1,
+                               "data.points.held_out_rows", "at least 1"));
+      break;
     default:
-      return Wrong("data", "names no source: idx or density");
+      return Wrong("data", "names no source: idx, density or points");
   }
   if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
   if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));

@@ -55,9 +55,9 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec, const F
   const bool images = recipe.data().source_case() == training::Data::kIdx;
   if (images != (spec.kind == ModelKind::kClassifier)) {
     return absl::InvalidArgumentError(
-        "a classifier learns from data.idx, a flow from data.density");
+        "a classifier learns from data.idx, a flow from data.density or data.points");
   }
-  if (!images && spec.input.shape != Shape{2}) {
+  if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
   }
@@ -121,8 +121,8 @@ using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
 absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
                                     const std::string& data_folder,
                                     const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, IdxPart::kTraining,
-                                                      task.spec.input.shape, model->outputs()));
+  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, ImagePart::kTraining,
+                                                      task.spec.input, model->outputs()));
   const int64_t rows = data.rows() - recipe.data().idx().validation_rows();
   if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
   const SolveInputs inputs{.entry = Entry::kInput,
@@ -151,11 +151,11 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
   };
 }
 
-// -log p of fresh points of the density, solved from data to noise.
-absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe,
+// -log p of points of the data, solved from data to noise.
+absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
                               const std::shared_ptr<const Model>& model) {
   HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, ""));
+                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, data_folder));
   TensorSpace::Options options =
       SpaceOptions(task.spec, Direction::kDataToNoise, task.NetOf(task.spec.field, "field"));
   options.log_density = LogDensity::kDivergence;
@@ -194,7 +194,7 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
               .device = device};
     absl::StatusOr<Loss> loss = spec.kind == ModelKind::kClassifier
                                     ? ClassifierLoss(task, recipe, data_folder, start)
-                                    : FlowLoss(task, recipe, start);
+                                    : FlowLoss(task, recipe, data_folder, start);
     if (!loss.ok()) return loss.status();
     HS_RETURN_IF_ERROR(Optimise({.what = recipe.name(),
                                  .optimiser = recipe.fit().optimiser(),

@@ -239,7 +239,7 @@ TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
   ASSERT_TRUE(files.ok()) << files.status();
   const auto model = Model::FromBytes(files->model_json, files->weights).value();
   const auto runtime = MakeDeviceRuntime("cpu").value();
-  const auto test = LoadImages(folder.path(), IdxPart::kTest, {1, 10, 10}, 10).value();
+  const auto test = LoadImages(folder.path(), ImagePart::kTest, {.shape = {1, 10, 10}}, 10).value();
   const Solve solve{.model = model, .correction = nullptr, .plan = ParsePlan("rk4:2").value()};
   const auto solution =
       RunSolve(*runtime, solve, SolveInputs{.entry = Entry::kInput, .rows = test.images});
@@ -248,7 +248,8 @@ TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
 
   const auto weights = SafetensorsFile::Parse(files->weights);
   const TensorView mean = weights->Find("stem.0.running_mean").value();
-  const auto data = LoadImages(folder.path(), IdxPart::kTraining, {1, 10, 10}, 10).value();
+  const auto data =
+      LoadImages(folder.path(), ImagePart::kTraining, {.shape = {1, 10, 10}}, 10).value();
   double sum = 0;
   const auto pixels = data.images.as<uint8_t>().subspan(0, 344 * 100);
   for (const uint8_t pixel : pixels) sum += pixel / 255.0;
