@@ -39,5 +39,8 @@ absl::Status TrainHypersolver(const CommandOptions& options);
 // prints the plans of the corrections, chooses the default plan among all, and changes no
 // generation: where `renew` is set, each one is followed by another with the same weights.
 absl::Status Calibrate(const CommandOptions& options);
+// Prints how good a base model is: its accuracy, or its log-density with a test of its samples
+// against the recipe's density. Writes nothing.
+absl::Status Judge(const CommandOptions& options);
 
 }  // namespace hyperserve

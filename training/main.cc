@@ -53,13 +53,15 @@ struct TrainerCommand {
   std::string_view flags;  // separated by blanks; the first two are needed
   absl::Status (*run)(const CommandOptions& options);
 };
-constexpr std::array<TrainerCommand, 3> kCommands = {{
+constexpr std::array<TrainerCommand, 4> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
      "recipe models out from data device threads iterations", TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
      "recipe models picture renew measured data device threads", Calibrate},
+    {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
+     "recipe models data device threads", Judge},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {

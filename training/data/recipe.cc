@@ -41,6 +41,13 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  if (fit.has_flow_matching()) {
+    HS_RETURN_IF_ERROR(
+        Check(fit.solver().empty() && fit.speed_penalty() == 0 && fit.bend_penalty() == 0, "fit",
+              "a fit with flow_matching has no solver, speed_penalty or bend_penalty"));
+    return Check(fit.flow_matching().pairing_rounds() >= 0, "fit.flow_matching.pairing_rounds",
+                 "not negative");
+  }
   HS_RETURN_IF_ERROR(Annotate(ParseFixedPlan(fit.solver()).status(), "fit.solver"));
   HS_RETURN_IF_ERROR(Check(fit.speed_penalty() >= 0, "fit.speed_penalty", "not negative"));
   return Check(fit.bend_penalty() >= 0, "fit.bend_penalty", "not negative");
