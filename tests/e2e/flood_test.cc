@@ -71,7 +71,7 @@ class Flood : public testing::Test {
               .status();
       ++asked;
       served += status.ok() ? 1 : 0;
-      if (strict) EXPECT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(status.ok() || !strict) << status;
       std::this_thread::sleep_for(milliseconds(20));
     } while (left > 0);
     for (std::thread& attacker : attackers) attacker.join();

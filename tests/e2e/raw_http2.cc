@@ -67,6 +67,10 @@ std::string ManyHeaders(size_t bytes) {
 
 RawHttp2::RawHttp2(const std::string& address, uint32_t window)
     : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  // Another client than those of 127.0.0.1: clients are told apart by their addresses.
+  sockaddr_in from{.sin_family = AF_INET};
+  inet_pton(AF_INET, "127.0.0.2", &from.sin_addr);
+  (void)bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from);
   const size_t colon = address.rfind(':');
   sockaddr_in to{.sin_family = AF_INET};
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));

@@ -1,5 +1,5 @@
 // A client of HTTP/2 that keeps no rule but flow control: it sends half a request, headers without
-// end, or reads no reply. One connection; one thread.
+// end, or reads no reply. It calls from 127.0.0.2. One connection; one thread.
 #pragma once
 
 #include <cstdint>
