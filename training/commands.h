@@ -42,5 +42,8 @@ absl::Status TrainHypersolver(const CommandOptions& options);
 absl::Status Calibrate(const CommandOptions& options);
 // Writes a page of HTML about the model and the generations that are served.
 absl::Status Report(const CommandOptions& options);
+// Prints how good a base model is: its accuracy, or its log-density with a test of its samples
+// against the recipe's density. Writes nothing.
+absl::Status Judge(const CommandOptions& options);
 
 }  // namespace hyperserve

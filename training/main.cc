@@ -24,7 +24,7 @@
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
 ABSL_FLAG(std::string, data, "/usr/share/datasets/fashion-mnist",
-          "folder of the IDX files, for recipes that learn from images");
+          "recipes of images: the folder of their files; of points: the file of rows, - for stdin");
 ABSL_FLAG(std::string, models, "", "model repository: written by model, read by the others");
 ABSL_FLAG(std::string, out, "",
           "hypersolver: repository for the new generation; --models if empty");
@@ -54,7 +54,7 @@ struct TrainerCommand {
   std::string_view flags;  // separated by blanks; the first two are needed
   absl::Status (*run)(const CommandOptions& options);
 };
-constexpr std::array<TrainerCommand, 4> kCommands = {{
+constexpr std::array<TrainerCommand, 5> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
@@ -63,6 +63,8 @@ constexpr std::array<TrainerCommand, 4> kCommands = {{
      "recipe models picture renew measured data device threads", Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
      "recipe models html data device threads", Report},
+    {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
+     "recipe models data device threads", Judge},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {

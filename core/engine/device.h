@@ -30,6 +30,10 @@ void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
 // RowErrorSquares of core/engine/readable/row_numbers.h; F64 [B] on the device.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                             const std::vector<double>& rtol, const std::vector<double>& atol);
+// What the device says after a failure. Waits for it. kFull: the last call failed for want of
+// memory, and the next may not. kLost: every further call of this process fails.
+enum class DeviceState { kGood, kFull, kLost };
+DeviceState StateOfDevice();
 // A flow with its weights packed on `device`. Waits for the copy. Precondition:
 // kernels::FlowMisfit(model).empty().
 std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,

@@ -11,6 +11,8 @@ namespace hyperserve {
 
 std::vector<DeviceInfo> CudaDevices() { return {}; }
 
+DeviceState StateOfDevice() { return DeviceState::kGood; }
+
 void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built without CUDA"); }
 
 at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tensor&,

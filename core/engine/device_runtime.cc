@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/fused/conv_run.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_convs.h"
@@ -88,7 +89,7 @@ class TorchRuntime final : public DeviceRuntime {
         streams_(device) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
-                            return CatchExceptions("packing a model", [&] {
+                            return CatchDeviceFaults("packing a model", [&] {
                               return IsOfImages(spec) ? convs_.Supports(spec)
                                                       : flows_.Supports(spec);
                             });
@@ -102,7 +103,7 @@ class TorchRuntime final : public DeviceRuntime {
 
   absl::StatusOr<StartedRun> StartRun(const BatchSpec& spec, int64_t rows) override {
     HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines_));
-    return CatchExceptions("starting a run", [&]() -> absl::StatusOr<StartedRun> {
+    return CatchDeviceFaults("starting a run", [&]() -> absl::StatusOr<StartedRun> {
       if (choice.engine != kFused) {
         return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
                           .choice = std::move(choice)};

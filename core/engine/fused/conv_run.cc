@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/fused/fused_convs.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/readable/batch_rows.h"
@@ -57,7 +58,7 @@ class ConvRun final : public Run {
   }
 
   absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) override {
-    const absl::Status solved = CatchExceptions("solving a batch", [&] {
+    const absl::Status solved = CatchDeviceFaults("solving a batch", [&] {
       const TorchScope scope(*stream_);
       return SolveWaiting(cancelled);
     });

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/row_numbers.h"
@@ -70,7 +71,7 @@ class SlotRun final : public Run {
 
   absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                const std::function<bool()>& cancelled) override {
-    absl::StatusOr<bool> done = CatchExceptions("solving a batch", [&]() -> absl::StatusOr<bool> {
+    absl::StatusOr<bool> done = CatchDeviceFaults("solving a batch", [&]() -> absl::StatusOr<bool> {
       const TorchScope scope(*stream_);
       for (int64_t i = 0; i < evaluations_max && !stays_.empty(); ++i) {
         if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
@@ -85,7 +86,7 @@ class SlotRun final : public Run {
 
   absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
     using Result = absl::StatusOr<std::vector<SolvedSegment>>;
-    Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
+    Result finished = CatchDeviceFaults("finishing a batch", [&]() -> Result {
       std::vector<SolvedSegment> solved;
       if (finished_.empty()) return solved;
       const TorchScope scope(*stream_);
