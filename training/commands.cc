@@ -34,6 +34,8 @@
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
 #include "training/measure/rivals.h"
+#include "training/report/page.h"
+#include "training/report/report.h"
 
 namespace hyperserve {
 namespace {
@@ -340,6 +342,16 @@ absl::Status Calibrate(const CommandOptions& options) {
                calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
+}
+
+absl::Status Report(const CommandOptions& options) {
+  if (options.html.empty()) return absl::InvalidArgumentError("report takes --html=FILE");
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HS_ASSIGN_OR_RETURN(const ReportContent content,
+                      GatherReport(run->recipe, *run->runtime, run->model_folder, options.data));
+  HS_RETURN_IF_ERROR(WriteFileAtomically(options.html, ReportPage(content)));
+  absl::PrintF("%s\n", options.html);
+  return absl::OkStatus();
 }
 
 absl::Status Judge(const CommandOptions& options) {
