@@ -109,8 +109,10 @@ class TorchRuntime final : public DeviceRuntime {
                           .choice = std::move(choice)};
       }
       if (IsOfImages(spec)) {
-        HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedConv> conv, convs_.Find(spec));
-        return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(conv)),
+        FindFusedConv find = [this, spec](int64_t evaluations) {
+          return convs_.Find(spec, evaluations);
+        };
+        return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(find)),
                           .choice = std::move(choice)};
       }
       FindFusedFlow find = [this, spec](int64_t evaluations) {
