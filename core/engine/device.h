@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/captured/captured_work.h"
 #include "core/engine/devices.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_flow.h"
@@ -40,5 +41,7 @@ std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,
                                           kernels::FlowPrecision precision, at::Device device);
 // A field of convolutions likewise. Precondition: kernels::ConvMisfit(model).empty().
 std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel& model, at::Device device);
+// Where work of the device is captured.
+std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device device);
 
 }  // namespace hyperserve

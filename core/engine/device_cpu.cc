@@ -1,4 +1,5 @@
 // Linked into builds without CUDA.
+#include "core/engine/captured/captured_work.h"
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
@@ -26,6 +27,10 @@ std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, kernels::Fl
 }
 
 std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel&, at::Device) {
+  TORCH_CHECK(false, "built without CUDA");
+}
+
+std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

@@ -38,12 +38,15 @@ constexpr int kStepsAhead = 16;
 
 class SlotRun final : public Run {
  public:
-  SlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows)
+  SlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,
+          std::shared_ptr<const StepGraph> graph)
       : spec_(spec),
         stream_(std::move(stream)),
         setup_(SetUpSolve(spec_, rows, stream_->device())),
         bucket_(setup_.bucket),
-        steps_(&setup_.space.options(), OptionsOf(spec_)) {}
+        steps_(&setup_.space.options(), OptionsOf(spec_)) {
+    if (graph != nullptr) steps_.Use(std::move(graph));
+  }
 
   // The largest hole, since the rows of a segment stand side by side.
   int64_t room() const override {
@@ -352,8 +355,9 @@ bool SlotRunSupports(const BatchSpec& spec) {
          options.s0 < options.s1 && !RunsFromTable(spec.method.method);
 }
 
-std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {
-  return std::make_unique<SlotRun>(spec, std::move(stream), rows);
+std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,
+                                 std::shared_ptr<const StepGraph> graph) {
+  return std::make_unique<SlotRun>(spec, std::move(stream), rows, std::move(graph));
 }
 
 }  // namespace hyperserve
