@@ -295,11 +295,9 @@ void Daemon::Parts::OnBatch(const BatchReport& report) {
 
 void Daemon::Parts::OnDeviceFull(int64_t rows) {
   metrics.Increment(Metric::kDeviceFull, {options.device});
-  Log(LogLevel::kWarn, NewLogLine()
-                           .Add("event", "device_full")
-                           .Add("device", options.device)
-                           .Add("rows", rows)
-                           .Add("message", "they are solved in halves"));
+  LogLine line = NewLogLine();
+  line.Add("event", "device_full").Add("device", options.device).Add("rows", rows);
+  Log(LogLevel::kWarn, line.Add("message", "they are solved in halves"));
 }
 
 // Only a new process gets the device back, so this one ends and its supervisor starts another.

@@ -95,7 +95,7 @@ std::optional<StepGraphs::Lease> StepGraphs::Take(const BatchSpec& spec, int64_t
 }
 
 bool StepGraphs::Capture(const BatchSpec& spec, int64_t rows, const StreamLease& scratch) {
-  if (spec.tier == Tier::kFast || !SlotRunSupports(spec)) return false;
+  if (spec.tier == Tier::kFast || !SlotRunSupports(spec) || rows > kGraphRowsMax) return false;
   const std::lock_guard capturing(capturing_);
   {
     const std::lock_guard lock(mutex_);
