@@ -19,6 +19,13 @@ namespace {
 // Below the client's own limit, to leave room for the other fields of the reply.
 constexpr int64_t kReplyBytesMax = 48 << 20;
 
+// CheckFlags has looked at the name.
+v1::Dtype ReplyDtypeFromFlags() {
+  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+  (void)v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::GetFlag(FLAGS_reply_dtype)), &dtype);
+  return dtype;
+}
+
 }  // namespace
 
 absl::StatusOr<OutputFormat> FormatFromFlags() {
@@ -97,6 +104,7 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
+  options.set_reply_dtype(ReplyDtypeFromFlags());
   if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);
   return options;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,8 @@ struct AskTerms {
   int64_t generation = 0;              // of the correction to use; 0: the active one
   std::string request_id;              // empty: the server makes one
   int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
+  // Of the numbers in the reply (ReplyDtype); nullopt: those of the tier. An error: it is unknown.
+  absl::StatusOr<std::optional<Dtype>> reply_dtype = std::optional<Dtype>();
 };
 
 // Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the

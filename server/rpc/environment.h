@@ -16,6 +16,7 @@
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
+#include "server/rpc/arrival_ledger.h"
 #include "server/rpc/model_events.h"
 #include "server/rpc/reply_ledger.h"
 
@@ -48,6 +49,8 @@ class Environment {
   Clock::TimePoint started;
   // True: the process holds as much memory as it may. New calls are shed.
   std::atomic<bool> memory_full{false};
+  // Requests that are arriving.
+  ArrivalLedger arrivals;
   // Replies that are on their way.
   ReplyLedger replies;
   // Calls that were bound to work and have not ended. A shutdown waits for them.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/readable/batch_rows.h"
@@ -89,7 +90,7 @@ class FusedRun final : public Run {
   }
 
   absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) override {
-    const absl::Status solved = CatchExceptions("solving a batch", [&] {
+    const absl::Status solved = CatchDeviceFaults("solving a batch", [&] {
       const TorchScope scope(*stream_);
       return SolveWaiting(cancelled);
     });
