@@ -3,10 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,10 +72,15 @@ class Environment {
     const std::lock_guard lock(mutex_);
     return registry_;
   }
-  // The registry that was there before is destroyed with the last call that holds it.
+  // Waits until nobody holds the registry that was there before, which takes no longer than the
+  // start of a call or a callback, and destroys it: never on its own thread, which cannot wait for
+  // itself to end. Do not call it on that thread, or while holding the registry.
   void set_registry(std::shared_ptr<Registry> registry) {
-    const std::lock_guard lock(mutex_);
-    registry_.swap(registry);
+    {
+      const std::lock_guard lock(mutex_);
+      registry_.swap(registry);
+    }
+    while (registry.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
  private:
