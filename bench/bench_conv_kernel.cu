@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/device_timing.h"
 #include "core/kernels/conv/conv.h"
 #include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_model.h"
@@ -32,38 +33,9 @@
 namespace hyperserve::kernels {
 namespace {
 
-constexpr int kRepeats = 200, kWarmUps = 50;
 constexpr int64_t kRowsMax = 1024;
 constexpr double kFlopsPerSecond = 798e12;
 constexpr float kSteepGain = 3.0f;  // of conv_peers.py too
-
-void Check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "bench_conv_kernel: %s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <class T>
-T* Allocate(size_t count) {
-  void* memory = nullptr;
-  Check(cudaMalloc(&memory, count * sizeof(T)));
-  return static_cast<T*>(memory);
-}
-
-// Host time from call to synchronise: the median.
-template <class Launch>
-double MedianSeconds(cudaStream_t stream, const Launch& launch) {
-  std::vector<double> seconds;
-  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    launch();
-    Check(cudaStreamSynchronize(stream));
-    const auto end = std::chrono::steady_clock::now();
-    if (i >= kWarmUps) seconds.push_back(std::chrono::duration<double>(end - begin).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
-  return seconds[kRepeats / 2];
-}
 
 ConvModel PaperNet() { return testing::RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 1); }
 

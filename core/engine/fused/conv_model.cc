@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/fused/table_numbers.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_fit.h"
 #include "core/model/layers/activations.h"
@@ -128,31 +129,6 @@ ConvInput InputOf(CorrectionInput input) {
   return ConvInput::kDepth;
 }
 
-// Every coefficient as a map.
-kernels::ConvTable TableOf(const Hypersolver::TableFacts& facts, const TensorMap& tensors,
-                           int64_t channels) {
-  kernels::ConvTable table{.nodes = facts.nodes, .coefficients = {}, .offset = {}};
-  const TableSpec& spec = *facts.spec;
-  const std::string prefix = TablePrefix(spec.evaluations);
-  const at::Tensor identity = at::eye(channels);
-  const auto append = [&](const at::Tensor& coefficient) {
-    const at::Tensor map = spec.coefficients == Coefficients::kMap
-                               ? coefficient.contiguous()
-                               : (identity * coefficient).contiguous();
-    const float* begin = map.const_data_ptr<float>();
-    table.coefficients.insert(table.coefficients.end(), begin, begin + map.numel());
-  };
-  const at::Tensor state = tensors.at(prefix + ".state"), slopes = tensors.at(prefix + ".slopes");
-  for (int64_t i = 0, next = 0; i < spec.evaluations; ++i) {
-    append(state[i]);
-    for (int64_t j = 0; j <= i; ++j) append(slopes[next++]);
-  }
-  const at::Tensor offset = tensors.at(prefix + ".offset").contiguous();
-  table.offset.assign(offset.const_data_ptr<float>(),
-                      offset.const_data_ptr<float>() + offset.numel());
-  return table;
-}
-
 // The readout of a table, if its layers are those of kernels::ConvReadout.
 class ReadoutReader {
  public:
@@ -242,7 +218,7 @@ absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels:
   const Hypersolver::TableFacts& facts = *learned.table(evaluations);
   if (evaluations == 0) return absl::UnimplementedError("a flow map of images has no field to run");
   const TensorMap tensors = learned.weights().Tensors(at::kCPU, at::kFloat);
-  conv.table = TableOf(facts, tensors, conv.channels);
+  conv.table = TableNumbers<kernels::ConvTable>(facts, tensors, conv.channels);
   if (facts.spec->net.empty()) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(
       conv.readout,

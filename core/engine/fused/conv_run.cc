@@ -15,6 +15,7 @@
 #include "core/engine/device_faults.h"
 #include "core/engine/fused/fused_convs.h"
 #include "core/engine/fused/solve_again.h"
+#include "core/engine/fused/waiting_run.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/solve_setup.h"
@@ -32,71 +33,27 @@ namespace {
 // Images that are solved again go through the readable engine so many at a time.
 constexpr int64_t kAgainRows = 32;
 
-int64_t StepsOf(const Segment& segment) { return std::get<FixedSteps>(segment.control).steps; }
-
-class ConvRun final : public Run {
+class ConvRun final : public WaitingRun<FusedConv> {
  public:
   ConvRun(const BatchSpec& spec, StreamLease stream, FindFusedConv find)
-      : spec_(spec),
-        stream_(std::move(stream)),
+      : WaitingRun(spec, std::move(stream)),
         find_(std::move(find)),
-        setup_(SetUpSolve(spec, kMapRows, stream_->device())),
-        stages_(OptionsOf(spec).tableau.solution_stages()) {}
-
-  int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
+        setup_(SetUpSolve(spec, kMapRows, stream_->device())) {}
 
   absl::StatusOr<Ticket> Admit(const Segment& segment) override {
     HS_RETURN_IF_ERROR(CheckSegment(spec_, segment));
     HS_RETURN_IF_ERROR(adaptive() ? CheckTolerance(segment) : CheckCost(segment));
     HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedConv> conv,
                         find_(learned() ? StepsOf(segment) : 0));
-    waiting_.push_back({.ticket = next_ticket_, .segment = segment, .conv = std::move(conv)});
-    return next_ticket_++;
-  }
-
-  absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) override {
-    const absl::Status solved = CatchDeviceFaults("solving a batch", [&] {
-      const TorchScope scope(*stream_);
-      return SolveWaiting(cancelled);
-    });
-    waiting_.clear();
-    if (solved.ok()) return true;
-    finished_.clear();
-    return solved;
-  }
-
-  absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
-    return std::exchange(finished_, {});
-  }
-
-  void Drop(Ticket ticket) override {
-    std::erase_if(waiting_, [&](const Waiting& one) { return one.ticket == ticket; });
-    std::erase_if(finished_, [&](const SolvedSegment& one) { return one.ticket == ticket; });
+    return Await(segment, std::move(conv));
   }
 
  private:
-  struct Waiting {
-    Ticket ticket;
-    Segment segment;
-    std::shared_ptr<const FusedConv> conv;
-  };
   // Of all rows that wait, in order.
   struct Ends {
     at::Tensor state, unfit, evaluations, outputs;
   };
 
-  bool adaptive() const { return spec_.stepping == Stepping::kErrorControlled; }
-  bool learned() const { return spec_.method.method == Method::kLearned; }
-
-  // Of one of its rows. Precondition: not adaptive.
-  int64_t EvaluationsOf(const Segment& segment) const {
-    return learned() ? StepsOf(segment) : StepsOf(segment) * stages_;
-  }
-  int64_t CorrectionsOf(const Segment& segment) const {
-    if (spec_.correction == nullptr) return 0;
-    if (!learned()) return StepsOf(segment);
-    return spec_.correction->table(StepsOf(segment))->spec->net.empty() ? 0 : 1;
-  }
   int64_t MacsOf(const Segment& segment) const {
     const int64_t of_field = EvaluationsOf(segment) * spec_.model->field_macs();
     if (learned()) return of_field + spec_.correction->table(StepsOf(segment))->macs;
@@ -120,8 +77,7 @@ class ConvRun final : public Run {
                      ", the least of this model in tier fast; ask for tier exact"));
   }
 
-  absl::Status SolveWaiting(const std::function<bool()>& cancelled) {
-    if (waiting_.empty()) return absl::OkStatus();
+  absl::Status SolveWaiting(const std::function<bool()>& cancelled) override {
     std::vector<Segment> segments;
     for (const Waiting& one : waiting_) segments.push_back(one.segment);
     at::Tensor z0 = ReadRows(spec_, segments, at::kFloat, stream_->device());
@@ -134,7 +90,7 @@ class ConvRun final : public Run {
               .outputs = {}};
     int64_t scratch_bytes = 0;
     for (const Waiting& one : waiting_) {
-      scratch_bytes = std::max(scratch_bytes, one.conv->ScratchBytes(TaskOf(one)));
+      scratch_bytes = std::max(scratch_bytes, one.program->ScratchBytes(TaskOf(one)));
     }
     const at::Tensor scratch = at::empty({scratch_bytes}, bytes);
     kernels::ConvRows rows{.z0 = z0.const_data_ptr<float>(),
@@ -142,7 +98,6 @@ class ConvRun final : public Run {
                            .unfit = ends.unfit.data_ptr<uint8_t>(),
                            .evaluations = ends.evaluations.data_ptr<int32_t>(),
                            .scratch = scratch.data_ptr()};
-    queued_ = 0;
     for (const Waiting& one : waiting_) {
       HS_RETURN_IF_ERROR(adaptive() ? LaunchAdaptive(one, cancelled, rows)
                                     : LaunchFixed(one, cancelled, rows));
@@ -169,27 +124,6 @@ class ConvRun final : public Run {
     return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
   }
 
-  // Lets the device finish first where it could not do this work within the time of a launch as
-  // well: cancellation is noticed between the two.
-  void MakeRoom(int64_t macs) {
-    if (queued_ + macs > kLaunchMacs) {
-      Wait();
-      queued_ = 0;
-    }
-    queued_ += macs;
-  }
-
-  void Wait() const {
-    if (stream_->device().is_cuda()) stream_->synchronize();
-  }
-
-  // Asks before a launch.
-  absl::Status CheckCancelled(const std::function<bool()>& cancelled) const {
-    if (!cancelled || !cancelled()) return absl::OkStatus();
-    Wait();  // the weights may go with this run
-    return absl::CancelledError("the batch was cancelled");
-  }
-
   kernels::ConvTask TaskOf(const Waiting& one) const {
     return ConvTaskOf(spec_, one.segment.control);
   }
@@ -202,9 +136,9 @@ class ConvRun final : public Run {
     const int64_t at_once = std::max(kLaunchImagesLeast, kLaunchMacs / macs);
     for (int64_t begin = 0; begin < one.segment.rows; begin += at_once) {
       rows.count = std::min(at_once, one.segment.rows - begin);
-      MakeRoom(std::max(rows.count, kLaunchImagesLeast) * macs);
+      MakeRoom(std::max(rows.count, kLaunchImagesLeast) * macs, kLaunchMacs);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
-      one.conv->Solve(task, rows);
+      one.program->Solve(task, rows);
       Skip(rows);
     }
     return absl::OkStatus();
@@ -214,13 +148,13 @@ class ConvRun final : public Run {
   absl::Status LaunchAdaptive(const Waiting& one, const std::function<bool()>& cancelled,
                               kernels::ConvRows& rows) {
     const kernels::ConvTask task = TaskOf(one);
-    const int64_t least = one.conv->RowsAtOnce();
+    const int64_t least = one.program->RowsAtOnce();
     int64_t at_once = least * kAdaptiveRowsEach;
     for (int64_t begin = 0; begin < one.segment.rows;) {
       rows.count = std::min(at_once, one.segment.rows - begin);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
-      one.conv->Solve(task, rows);
-      if (rows.count > least && AnyUnfinished(rows)) {
+      one.program->Solve(task, rows);
+      if (rows.count > least && AnyUnfinished(rows.unfit, rows.count)) {
         at_once = least;
         continue;
       }
@@ -235,13 +169,6 @@ class ConvRun final : public Run {
     rows.z1 += rows.count * spec_.model->state_elements();
     rows.unfit += rows.count;
     rows.evaluations += rows.count;
-  }
-
-  // Waits for the device.
-  bool AnyUnfinished(const kernels::ConvRows& rows) const {
-    const at::Tensor fits = at::from_blob(rows.unfit, {rows.count},
-                                          at::TensorOptions(stream_->device()).dtype(at::kByte));
-    return fits.eq(kernels::kRowUnfinished).any().item<bool>();
   }
 
   // The rows from `first` on are those of the segment.
@@ -273,17 +200,8 @@ class ConvRun final : public Run {
     return result;
   }
 
-  // Fixed after construction.
-  const BatchSpec spec_;
-  const StreamLease stream_;
   const FindFusedConv find_;
   const SolveSetup setup_;
-  const int64_t stages_;  // evaluations of f of a step
-
-  std::vector<Waiting> waiting_;
-  std::vector<SolvedSegment> finished_;
-  Ticket next_ticket_ = 0;
-  int64_t queued_ = 0;  // multiply-accumulates started since the last Wait
 };
 
 }  // namespace
