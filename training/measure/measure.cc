@@ -73,7 +73,7 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
     }
     return result;
   };
-  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.rows.view(),
+  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.segment(),
                    solve.batch, run);
 }
 
@@ -137,9 +137,7 @@ absl::StatusOr<PlanCalibration> Measurer::MeasureError(
 }
 
 absl::StatusOr<double> Measurer::MedianSeconds(const Solve& solve, int64_t rows) {
-  const SolveInputs inputs{
-      .entry = options_.inputs.entry,
-      .rows = HostTensor::CopyOf(RowsOf(options_.inputs.rows.view(), 0, rows))};
+  const SolveInputs inputs = options_.inputs.FirstRows(rows);
   double all = 0;
   HS_RETURN_IF_ERROR(TimedSolve(*runtime_, solve, inputs, all).status());  // warms up
   std::vector<double> runs;
