@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,6 +12,10 @@
 #include "core/plan/plan.h"
 
 namespace hyperserve {
+
+// Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the
+// call is answered. An error: the dtype is unknown; the message does not name the field.
+using AskedRows = absl::StatusOr<TensorView>;
 
 // The fields that every call that solves has.
 struct AskTerms {
@@ -20,10 +25,8 @@ struct AskTerms {
   int64_t generation = 0;              // of the correction to use; 0: the active one
   std::string request_id;              // empty: the server makes one
   int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
+  // Of conditional models: [rows, condition shape], or one row for all.
+  std::optional<AskedRows> condition = std::nullopt;
 };
-
-// Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the
-// call is answered. An error: the dtype is unknown; the message does not name the field.
-using AskedRows = absl::StatusOr<TensorView>;
 
 }  // namespace hyperserve

@@ -134,6 +134,8 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                                             .takes_u8 = true,
                                             .unit_range = model.spec().input.unit_range}));
   job.rows = job.data.shape[0];
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+                                                   limits.request_rows_max));
   job.row_bytes = RowBytes(ask.want, model, tier);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);

@@ -101,6 +101,8 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
   const Tier tier = job.plan.plan.tier;
   HS_ASSIGN_OR_RETURN(job.data, TakeStart(ask, model, tier, limits));
   job.rows = job.data.shape[0];
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+                                                   limits.request_rows_max));
   job.row_bytes =
       model.state_elements() * NumberBytes(tier) * (1 + static_cast<int64_t>(ask.save_at.size())) +
       (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);

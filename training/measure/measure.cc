@@ -73,8 +73,8 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
     }
     return result;
   };
-  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.rows.view(),
-                   solve.batch, run);
+  const Segment all = {.rows = RowCount(inputs.rows.view()), .data = inputs.rows.view()};
+  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), all, solve.batch, run);
 }
 
 }  // namespace

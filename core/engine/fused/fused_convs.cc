@@ -15,6 +15,9 @@ namespace {
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) return absl::UnimplementedError("it has tier fast only");
+  if (!spec.model->spec().condition.empty()) {
+    return absl::UnimplementedError("it solves models without a condition only");
+  }
   if (spec.entry == Entry::kNoise) {
     return absl::UnimplementedError("it makes no noise for states that are images");
   }
@@ -24,6 +27,7 @@ absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.stepping != Stepping::kFixed) {
     return absl::UnimplementedError("it takes fixed steps only");
   }
+  if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
   if (RunsFromTable(spec.method.method)) {
     return absl::UnimplementedError("it runs one-step methods only");
   }
