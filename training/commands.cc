@@ -43,6 +43,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+// The model of a folder. Fails as Model::Load and CheckTrainable do.
+absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const std::string& folder) {
+  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Load(folder));
+  HS_RETURN_IF_ERROR(Annotate(CheckTrainable(model->spec()), folder));
+  return model;
+}
+
 struct Run {
   Recipe recipe;
   std::string model_folder;
@@ -287,7 +294,7 @@ absl::Status TrainModel(const CommandOptions& options) {
 absl::Status TrainHypersolver(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
-  HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(fit.model, LoadBase(run->model_folder));
   fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
@@ -317,7 +324,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   if (!run->recipe.has_calibrate()) {
     return absl::InvalidArgumentError("the recipe holds no calibrate");
   }
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, LoadBase(run->model_folder));
   if (options.measured) return ChooseAmongMeasured(*run, *model);
   HS_ASSIGN_OR_RETURN(Measurer measurer,
                       HeldOutMeasurer(run->recipe, *run->runtime, model,

@@ -15,6 +15,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -44,6 +45,7 @@ struct BatchSpec {
   std::shared_ptr<const Hypersolver> correction;  // null: classical
   MethodChoice method;
   Stepping stepping = Stepping::kFixed;
+  StepGrid grid = {};  // of fixed steps: where the steps of each row end
   Tier tier = Tier::kExact;
   Entry entry = Entry::kInput;
   Dtype dtype = Dtype::kF32;  // of the rows' data; ignored for kNoise

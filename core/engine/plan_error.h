@@ -30,10 +30,10 @@ struct Solution {
   double nfe = 0, correction_evaluations = 0, macs = 0;  // means over the rows
 };
 
-// Solves `rows`, [rows, ...], under the plan, at most `batch_rows` at a time. Precondition: at
+// Solves the rows of a segment under the plan, at most `batch_rows` at a time. Precondition: at
 // least one row and batch_rows >= 1.
 absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
-                                   const TensorView& rows, int64_t batch_rows,
+                                   const Segment& segment, int64_t batch_rows,
                                    const SolveSegment& solve);
 
 struct PlanError {

@@ -1,8 +1,10 @@
 // A plan is the part of a request that says how to solve: method, steps or tolerances, correction,
 // tier. This header defines it as a value and defines its spelling:
 //
-//   [hyper_]NAME[(alpha)]:ARG[/tier]    euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
+//   [hyper_]NAME[(alpha)]:ARG[@GRID][/tier]
+//                                       euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
 //                                       dopri5:1e-5  dopri5:1e-5,1e-8/double  ab2:4
+//                                       euler:4@cosine  euler:3@[0,0.1,0.3,1] (step_grid.h)
 //   learned:N[/tier]                    N evaluations of f: learned:4; 0 is the net g alone
 //   auto:[TARGET][,][BUDGETms][/tier]   auto:1e-2  auto:2ms  auto:1e-2,2ms
 //   default[/tier]
@@ -20,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/plan/method.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -29,13 +32,15 @@ enum class Tier { kExact, kFast, kDouble };
 std::string_view TierName(Tier tier);                     // "exact", "fast", "double"
 std::optional<Tier> TierFromName(std::string_view name);  // nullopt: no such tier
 
-// K equal steps, with the correction g added to each where `hypersolved`. At least one step; the
-// server checks its own upper limit. ab2 takes no correction. Of a learned solver `steps` is the
+// K steps, equal unless the grid says otherwise, with the correction g added to each where
+// `hypersolved`. At least one step; the server checks its own upper limit. ab2 takes no correction,
+// and neither ab2 nor a learned solver takes a grid. Of a learned solver `steps` is the
 // number of evaluations of f, which may be 0, and `hypersolved` is always true.
 struct FixedPlan {
   MethodChoice method;
   int steps = 1;
   bool hypersolved = false;
+  StepGrid grid = {};
   bool operator==(const FixedPlan&) const = default;
 };
 

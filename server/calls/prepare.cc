@@ -13,6 +13,7 @@
 #include "server/batching/work.h"
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
+#include "server/calls/rows.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -23,19 +24,26 @@ constexpr int64_t kInfoRowBytes = 24;
 // Bytes of the rest of a reply: strings, shapes, tags.
 constexpr int64_t kInfoBytes = 1024;
 
+// What the segment of a job points to.
+struct RowsOfJob {
+  HostTensor data, condition;
+};
+
 }  // namespace
 
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
   const Model& model = *job.served->model;
   const StepPlan plan = StepPlanOf(job.plan.plan);
-  const auto data = std::make_shared<const HostTensor>(std::move(job.data));
+  const auto kept = std::make_shared<const RowsOfJob>(
+      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
   Work work{.segment = {.rows = job.rows,
-                        .data = data->view(),
+                        .data = kept->data.view(),
                         .seed = job.seed,
                         .first_row = job.first_row,
+                        .condition = kept->condition.view(),
                         .control = ControlOf(plan, job.plan.max_steps)},
-            .keep_alive = data,
+            .keep_alive = kept,
             .bytes = size.bytes,
             .macs = size.macs,
             .evaluations = size.row.evaluations,
@@ -49,7 +57,7 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   SetPlan(plan, spec);
   spec.tier = job.plan.plan.tier;
   spec.entry = job.task.entry;
-  if (spec.entry != Entry::kNoise) spec.dtype = data->dtype;
+  if (spec.entry != Entry::kNoise) spec.dtype = kept->data.dtype;
   spec.direction = job.task.direction;
   if (job.task.span != model.spec().span) spec.span = job.task.span;
   spec.save_at = std::move(job.task.save_at);
@@ -69,6 +77,29 @@ absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_
       absl::StrCat(Absl(call), " needs a ", Absl(ModelKindName(wanted)), "; model '", served.name,
                    "' is a ", Absl(ModelKindName(kind)), " (",
                    kind == ModelKind::kFlow ? "Sample, LogProb, Solve" : "Classify, Solve", ")"));
+}
+
+absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
+                                         int64_t rows, Tier tier, int64_t rows_max) {
+  const Shape& shape = served.model->spec().condition;
+  if (shape.empty()) {
+    if (!terms.condition) return HostTensor();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "condition: model '", served.name, "' has none; send the request without a condition"));
+  }
+  if (!terms.condition) {
+    return absl::InvalidArgumentError(absl::StrCat("condition: model '", served.name,
+                                                   "' needs one of ", ShapeText(shape),
+                                                   " for each row, or one for all rows"));
+  }
+  HS_ASSIGN_OR_RETURN(
+      HostTensor condition,
+      TakeRows(*terms.condition,
+               {.field = "condition", .row_shape = shape, .rows_max = rows_max, .tier = tier}));
+  if (condition.shape[0] == 1 || condition.shape[0] == rows) return condition;
+  return absl::InvalidArgumentError(absl::StrCat("condition: ", condition.shape[0],
+                                                 " conditions for ", rows,
+                                                 " rows; send one for each row, or one for all"));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

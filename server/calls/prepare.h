@@ -34,6 +34,12 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
 // kInvalidArgument: the model is of another kind than the call needs.
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call);
 
+// A copy of the conditions of the rows: one for each, or one for all. Without dimensions where the
+// model has none. kInvalidArgument: the model has none and one came, or the other way round; else
+// as TakeRows. `rows_max` bounds them as it bounds the rows.
+absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
+                                         int64_t rows, Tier tier, int64_t rows_max);
+
 // The bytes that the reply may take: what the request asks for, else the default.
 // kInvalidArgument: it asks for more than reply_bytes_max.
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits);

@@ -116,7 +116,7 @@ std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
-    if ((plan.tier == Tier::kExact &&
+    if ((plan.tier == Tier::kExact && fixed->grid.uniform() &&
          std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
       return resolved.text;
     }

@@ -106,6 +106,8 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
   const Tier tier = job.plan.plan.tier;
   HS_ASSIGN_OR_RETURN(job.data, TakeStart(ask, model, tier, limits));
   job.rows = job.data.shape[0];
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+                                                   limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
   job.row_bytes = RowBytes(ask, model, NumberBytes(tier));
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,

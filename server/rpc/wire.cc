@@ -12,6 +12,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_grid.h"
 #include "server/calls/resolve.h"
 #include "server/calls/served_plan.h"
 #include "server/registry/served_model.h"
@@ -41,9 +42,14 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
   switch (wire.choice_case()) {
     case v1::Plan::kFixed: {
       HS_ASSIGN_OR_RETURN(const MethodChoice method, ParseMethod(wire.fixed().method()));
+      StepGrid grid;
+      if (const std::string& text = wire.fixed().grid(); !text.empty()) {
+        HS_ASSIGN_OR_RETURN(grid, ParseStepGrid(text));
+      }
       plan.choice = FixedPlan{.method = method,
                               .steps = wire.fixed().steps(),
-                              .hypersolved = wire.fixed().hypersolved()};
+                              .hypersolved = wire.fixed().hypersolved(),
+                              .grid = std::move(grid)};
       break;
     }
     case v1::Plan::kAdaptive: {
@@ -169,13 +175,15 @@ absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire) {
 }
 
 AskTerms TermsFromWire(const v1::SolveOptions& options) {
-  return {.model = options.model(),
-          .plan = PlanFromWire(options.plan()),
-          .max_steps = options.max_steps(),
-          .generation = options.generation(),
-          .request_id = options.request_id(),
-          .max_reply_bytes = options.max_reply_bytes(),
-          .reply_dtype = ReplyDtypeFromWire(options.reply_dtype())};
+  AskTerms terms{.model = options.model(),
+                 .plan = PlanFromWire(options.plan()),
+                 .max_steps = options.max_steps(),
+                 .generation = options.generation(),
+                 .request_id = options.request_id(),
+                 .max_reply_bytes = options.max_reply_bytes(),
+                 .reply_dtype = ReplyDtypeFromWire(options.reply_dtype())};
+  if (options.has_condition()) terms.condition = RowsFromWire(options.condition());
+  return terms;
 }
 
 AskedRows RowsFromWire(const v1::Tensor& wire) {
@@ -234,6 +242,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->set_kind(std::string(ModelKindName(spec.kind)));
   summary->set_base_digest(served.model->base_digest());
   summary->mutable_input_shape()->Assign(spec.input.shape.begin(), spec.input.shape.end());
+  summary->mutable_condition_shape()->Assign(spec.condition.begin(), spec.condition.end());
   summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
   summary->set_default_plan_problem(DefaultOf(served).reason);
   summary->set_problem(served.problem);

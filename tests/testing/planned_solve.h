@@ -41,6 +41,7 @@ struct PlannedSolve {
   int64_t max_steps = kMaxStepsDefault;
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
+  TensorView condition = {};  // of the rows, or one for all
 };
 
 inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
@@ -65,7 +66,10 @@ inline StepControl ControlOf(const PlannedSolve& solve) {
 inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSolve& solve,
                                          const TensorView& rows) {
   return SolveAlone(runtime, SpecOf(solve, rows.dtype), solve.plan,
-                    {.rows = rows.shape.at(0), .data = rows, .control = ControlOf(solve)});
+                    {.rows = rows.shape.at(0),
+                     .data = rows,
+                     .condition = solve.condition,
+                     .control = ControlOf(solve)});
 }
 
 }  // namespace hyperserve

@@ -11,6 +11,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/depth.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
@@ -102,6 +103,29 @@ HypersolverSpec FlowCorrectionSpec() {
   spec.inputs = {CorrectionInput::kState, CorrectionInput::kSlope1, CorrectionInput::kSlope2,
                  CorrectionInput::kStep, CorrectionInput::kDepth};
   spec.net = {Linear(8, 17), {SiluLayer{}}, Linear(17, 2)};
+  return spec;
+}
+
+ModelSpec ConditionalFlowSpec() {
+  ModelSpec spec = FlowSpec();
+  spec.condition = {3};
+  spec.field = {{ConditionCatLayer{.features = 3}},
+                {DepthCatLayer{}},
+                Linear(6, 30),
+                {TanhLayer{}},
+                {ConditionFilmLayer{.features = 3, .layers = {Linear(3, 60)}}},
+                Linear(30, 31),
+                {SoftplusLayer{}},
+                Linear(31, 2)};
+  return spec;
+}
+
+HypersolverSpec ConditionalCorrectionSpec() {
+  HypersolverSpec spec = FlowCorrectionSpec();
+  spec.net = {{ConditionCatLayer{.features = 3, .first = true}},
+              Linear(11, 17),
+              {SiluLayer{}},
+              Linear(17, 2)};
   return spec;
 }
 

@@ -31,6 +31,9 @@ std::shared_ptr<const Hypersolver> RandomHypersolver(HypersolverSpec spec, const
 // Nets that the tests share. A flow in two dimensions, data to noise, whose field reads the depth.
 ModelSpec FlowSpec();
 HypersolverSpec FlowCorrectionSpec();
+// The same with a condition of three numbers, which field and correction read.
+ModelSpec ConditionalFlowSpec();
+HypersolverSpec ConditionalCorrectionSpec();
 // A classifier of images [1, 12, 12], sizes at which padding matters; state [8, 12, 12], 5 outputs.
 ModelSpec ImageSpec();
 HypersolverSpec ImageCorrectionSpec();

@@ -30,6 +30,7 @@ class Model:
     corrections: tuple[Correction, ...]
     problem: str  # why the calibration is not used; empty: no problem
     default_plan_problem: str  # why another plan stands in for the default; empty: it is served
+    condition_shape: tuple[int, ...] = ()  # of one row; empty: the model takes no condition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +114,7 @@ def _model(summary: v1.ModelSummary) -> Model:
         corrections=tuple(_correction(info) for info in summary.corrections),
         problem=summary.problem,
         default_plan_problem=summary.default_plan_problem,
+        condition_shape=tuple(summary.condition_shape),
     )
 
 

@@ -8,8 +8,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypedDict, TypeVar
 
+import numpy as np
+
 from hyperserve import catalog, results, wire
-from hyperserve.arrays import to_wire
+from hyperserve.arrays import as_numpy, to_wire
 from hyperserve.stream import StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 
@@ -37,10 +39,21 @@ class Options(TypedDict, total=False):
     generation: int  # of the correction: the active or the previous one; absent: the active one
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
+    condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
 
 
 _prefix = secrets.token_hex(4)
 _numbers = itertools.count(1)
+
+
+def _condition(options: Options) -> v1.Tensor | None:
+    given = options.get("condition")
+    if given is None:
+        return None
+    array = as_numpy(given)
+    if array.dtype == np.uint8:
+        array = array.astype(np.float32)
+    return to_wire(array[np.newaxis] if array.ndim == 1 else array, _double(options))
 
 
 def _solve_options(model: str, options: Options) -> v1.SolveOptions:
@@ -54,6 +67,7 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         generation=options.get("generation", 0),
         request_id=options.get("request_id") or f"{_prefix}-{next(_numbers)}",
         max_reply_bytes=options.get("max_reply_bytes", 0),
+        condition=_condition(options),
     )
 
 

@@ -16,6 +16,7 @@
 #include "core/model/net/net.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -263,6 +264,12 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
     return absl::InvalidArgumentError(
         absl::StrCat(kHypersolverJson, ": direction: a classifier is solved forward only"));
   }
+  const Shape& condition = model.spec().condition;
+  HS_RETURN_IF_ERROR(Annotate(CheckCondition(spec->net, condition, "net"), kHypersolverJson));
+  for (const TableSpec& table : spec->tables) {
+    const std::string path = TablePrefix(table.evaluations) + ".net";
+    HS_RETURN_IF_ERROR(Annotate(CheckCondition(table.net, condition, path), kHypersolverJson));
+  }
   auto contents = std::make_unique<Contents>();
   contents->spec = *std::move(spec);
   const Shape& state = model.state_shape();
@@ -332,12 +339,16 @@ absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, 
                      ", the solve runs ", std::string(DirectionName(direction))));
   }
   if (spec.learned()) return CheckTable(correction, plan, span);
-  const double eps = (span[1] - span[0]) / plan.steps;
-  const double slack = kEpsSlack * eps;
-  if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {
+  const double length = span[1] - span[0];
+  const StepShares shares = ExtremeSteps(plan.grid, plan.steps);
+  for (const double share : {shares.shortest, shares.longest}) {
+    const double eps = plan.grid.uniform() ? length / plan.steps : length * share;
+    const double slack = kEpsSlack * eps;
+    if (eps >= spec.eps[0] - slack && eps <= spec.eps[1] + slack) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step size ", eps, " lies outside [", spec.eps[0], ", ", spec.eps[1],
-                     "], on which the correction was trained; ", ServedSteps(spec, span)));
+                     "], on which the correction was trained; ", ServedSteps(spec, span),
+                     plan.grid.uniform() ? "" : " in equal steps"));
   }
   return absl::OkStatus();
 }

@@ -87,9 +87,9 @@ class Hypersolver {
 };
 
 // Checks whether a correction may be used on a span. kFailedPrecondition where method (with alpha)
-// or direction differ, or where eps lies outside the correction's range by more than 0.1 % of
-// itself; of a learned solver, where the span differs or where it has no table of that many
-// evaluations. The server calls it before a solve and before the gate; engines never do. Pure.
+// or direction differ, or where the eps of a step lies outside the correction's range by more than
+// 0.1 % of itself; of a learned solver, where the span differs or where it has no table of that
+// many evaluations. The server calls it before a solve and before the gate; engines never do. Pure.
 absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
                           const std::array<double, 2>& span);
 

@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/layer.h"
 
 namespace hyperserve {
 
@@ -52,6 +54,26 @@ std::string_view CoefficientsName(Coefficients kind) {
       return "map";
   }
   return "";
+}
+
+absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
+                            const std::string& path) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
+    const int64_t features = ConditionFeatures(layers[i]);
+    if (features > 0 && condition.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(at, ": the model has no condition; say condition.shape in model.json"));
+    }
+    if (features > 0 && condition != Shape{features}) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          at, ": reads ", features, " features, condition.shape is ", ShapeText(condition)));
+    }
+    if (const LayerList* inner = InnerLayers(layers[i])) {
+      HS_RETURN_IF_ERROR(CheckCondition(*inner, condition, at + ".layers"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec) {

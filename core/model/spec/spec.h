@@ -41,6 +41,7 @@ struct ModelSpec {
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
   std::array<double, 2> span = {0.0, 1.0};    // [s0, s1], s0 < s1
   InputSpec input;
+  Shape condition;                  // [features] of a row's condition; empty: there is none
   LayerList stem, field, head;      // flows have neither stem nor head
   std::vector<std::string> labels;  // classifiers: one for each output, or none
 };
@@ -91,6 +92,11 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
 // Indented JSON that parses back to the same spec.
 std::string PrintModelSpec(const ModelSpec& spec);
 std::string PrintHypersolverSpec(const HypersolverSpec& spec);
+
+// kInvalidArgument names a layer, also an inner one, that reads another condition than one of this
+// shape; `path` is where the layers stand.
+absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
+                            const std::string& path);
 
 // The shape of z: that of the input after the stem. Fails as OutputShape does.
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec);

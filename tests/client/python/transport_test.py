@@ -180,6 +180,16 @@ def test_a_broken_stream_goes_on_after_its_last_row(fake, calls):
     assert {one.sample.seed for one in fake.requests} == {5}
 
 
+@pytest.mark.parametrize("condition, sent", [([[0], [1], [2], [3], [4], [5]], [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5], [4, 5]]),
+                                             ([7], [[7], [7], [7]])])
+def test_a_broken_stream_goes_on_with_the_conditions_of_its_rows(fake, calls, condition, sent):
+    fake.script = [chunks(1, then=fails(UNAVAILABLE)), chunks(1, then=fails(UNAVAILABLE)), chunks(1)]
+    calls.stream(fake.address, 6, condition=condition)
+    tensors = [one.sample.options.condition for one in fake.requests]
+    assert [np.frombuffer(one.data, np.float32).tolist() for one in tensors] == sent
+    assert [list(one.shape) for one in tensors] == [[len(rows), 1] for rows in sent]
+
+
 def test_failed_rows_of_a_stream_are_those_of_all_its_parts(fake, calls):
     fake.script = [chunks(1, failed=(1001,), then=fails(UNAVAILABLE)), chunks(3, failed=(1004, 1005))]
     seen, info = calls.stream(fake.address, 8, first_row=1000)

@@ -157,6 +157,8 @@ TEST_F(ResolveTest, LabelsAreABoundedSet) {
   EXPECT_EQ(Resolve(Asking("hyper_euler:3"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("hyper_euler:2/double"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("alpha(0.75):3"))->label, "alpha:other");
+  EXPECT_EQ(Resolve(Asking("euler:4@cosine"))->label, "euler:other");
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2@[0,0.4,1]"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("dopri5:2e-5"))->label, "dopri5:other");
 }
 
