@@ -26,6 +26,7 @@
 #include "programs/stop.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
+#include "training/fit/bounds.h"
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/fit_learned.h"
 #include "training/fit/fit_model.h"
@@ -33,46 +34,12 @@
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
 #include "training/measure/rivals.h"
+#include "training/run.h"
 
 namespace hyperserve {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-struct Run {
-  Recipe recipe;
-  std::string model_folder;
-  at::Device device = at::kCPU;
-  std::unique_ptr<DeviceRuntime> runtime;
-  const Clock::time_point begun = Clock::now();
-
-  std::string TimeText() const {
-    return DurationText(std::chrono::duration<double>(Clock::now() - begun).count());
-  }
-};
-
-absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
-  if (options.recipe.empty() || options.models.empty()) {
-    return absl::InvalidArgumentError("--recipe and --models are needed");
-  }
-  if (options.threads < 1) return absl::InvalidArgumentError("--threads is at least 1");
-  at::set_num_threads(options.threads);
-  auto run = std::make_unique<Run>();
-  HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
-  if (options.iterations > 0) {
-    if (run->recipe.has_fit()) {
-      run->recipe.mutable_fit()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-    if (run->recipe.has_hypersolver()) {
-      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-  }
-  run->model_folder = options.models + "/" + run->recipe.name();
-  HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
-  HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
-  return run;
-}
 
 // How good the model is: accuracy on the test images, or mean log-density of fresh points.
 absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const Model>& model,
@@ -102,14 +69,6 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
   test.labels.resize(rows.count());
   return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
                          solved);
-}
-
-// The served generation of a method's folder, else its newest; nullopt: there is none.
-absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder) {
-  HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
-  const std::vector<int64_t> all = ListGenerations(folder);
-  if (!generation.has_value() && !all.empty()) generation = all.back();
-  return generation;
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
@@ -217,14 +176,26 @@ absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
   return absl::OkStatus();
 }
 
+BoundOptions BoundsOf(const Run& run, const std::shared_ptr<const Model>& model,
+                      const std::string& data_folder) {
+  return {.model = model,
+          .data_folder = data_folder,
+          .device = run.device,
+          .runtime = run.runtime.get()};
+}
+
 // Follows a generation by one of the same weights with what was measured now.
-absl::StatusOr<int64_t> Renew(const Run& run, const Model& model,
+absl::StatusOr<int64_t> Renew(const Run& run, const BoundOptions& options,
                               const MeasuredCorrection& correction) {
+  const Model& model = *options.model;
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(correction.generation_folder));
   Calibration calibration{.plans = correction.plans};
   FillCalibration(run.recipe, model, *run.runtime, calibration);
   files["calibration.json"] = PrintCalibration(calibration);
   files.erase(kManifestName);
+  HS_ASSIGN_OR_RETURN(const HypersolverSpec spec,
+                      ParseHypersolverSpec(files.at("hypersolver.json"), model.state_shape()));
+  if (spec.learned()) HS_RETURN_IF_ERROR(CalibrateBounds(run.recipe, options, files));
   return WriteGeneration(correction.folder, files);
 }
 
@@ -323,8 +294,13 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   OutputFolder out_folder;
   HS_RETURN_IF_ERROR(out_folder.Make(out, "name another --out"));
   const bool learned = run->recipe.hypersolver().has_solver();
-  HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted,
+  HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
+  if (learned) {
+    const BoundOptions bounds = BoundsOf(*run, fit.model, options.data);
+    HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
+    HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));
+  }
   if (StopRequested()) return Stopped();
   const std::string folder = HypersolverFolder(out, fitted.spec.method);
   HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
@@ -357,7 +333,9 @@ absl::Status Calibrate(const CommandOptions& options) {
   std::vector<PlanCalibration> shown = calibration.plans;
   for (const MeasuredCorrection& correction : corrections) {
     shown.insert(shown.end(), correction.plans.begin(), correction.plans.end());
-    if (options.renew) HS_RETURN_IF_ERROR(Renew(*run, *model, correction).status());
+    if (options.renew) {
+      HS_RETURN_IF_ERROR(Renew(*run, BoundsOf(*run, model, options.data), correction).status());
+    }
   }
   calibration.default_plan = ChooseDefault(*run, *model, calibration.plans, corrections);
   HS_RETURN_IF_ERROR(

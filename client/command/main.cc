@@ -13,13 +13,14 @@ constexpr Command kCommands[] = {
      .arguments = "INPUT",
      .summary = "labels of images: IDX (gzipped or not), safetensors or CSV",
      .flags = "model plan limit labels top_k probabilities logits batch concurrency tensor "
-              "generation max_steps request_id",
+              "generation max_steps error_bound request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunClassify},
     {.name = "sample",
      .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
-     .flags = "model plan rows seed first_row log_density out generation max_steps request_id",
+     .flags = "model plan rows seed first_row log_density out generation max_steps error_bound "
+              "request_id",
      .run = hyperserve::RunSample},
     {.name = "log-prob",
      .arguments = "INPUT",
@@ -33,7 +34,7 @@ constexpr Command kCommands[] = {
      .summary = "the bare initial value problem: from inputs or states, own span and save-at",
      .flags = "model plan state span save_at partial_states direction out limit batch concurrency "
               "tensor "
-              "generation max_steps request_id",
+              "generation max_steps error_bound request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunSolve},

@@ -21,6 +21,7 @@ BatchResult Concatenate(std::vector<BatchResult> parts) {
     const BatchResult& part = parts[i];
     AppendList(part.status, whole.status);
     AppendList(part.depth, whole.depth);
+    AppendList(part.distance, whole.distance);
     AppendRows(part.state.view(), whole.state);
     AppendRows(part.saved.view(), whole.saved);
     AppendRows(part.outputs.view(), whole.outputs);

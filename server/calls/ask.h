@@ -20,6 +20,7 @@ struct AskTerms {
   int64_t generation = 0;              // of the correction to use; 0: the active one
   std::string request_id;              // empty: the server makes one
   int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
+  bool want_error_bound = false;       // of each row
 };
 
 // Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the

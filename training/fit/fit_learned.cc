@@ -70,8 +70,10 @@ absl::StatusOr<Truths> Solve(const TensorSpace& space, const Recipe& recipe,
   return truths;
 }
 
-// A table alone, as text. Equal texts mean equal meanings of the tensors.
-std::string TextOf(HypersolverSpec spec, const TableSpec& table) {
+// A table alone, as text. Equal texts mean equal meanings of the tensors. The distance readout is
+// fitted afterwards, anew.
+std::string TextOf(HypersolverSpec spec, TableSpec table) {
+  table.distance.reset();
   spec.steps = {table.evaluations};
   spec.tables = {table};
   spec.provenance.clear();
@@ -91,7 +93,8 @@ struct Earlier {
     if (!same) return std::nullopt;
     TensorMap own;
     for (const auto& [name, tensor] : tensors) {
-      if (name.starts_with(TablePrefix(table.evaluations) + ".")) own[name] = tensor;
+      const std::string prefix = TablePrefix(table.evaluations) + ".";
+      if (name.starts_with(prefix) && !name.starts_with(prefix + "distance")) own[name] = tensor;
     }
     return own;
   }

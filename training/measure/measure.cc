@@ -46,7 +46,8 @@ BatchSpec SpecOf(const Solve& solve, Entry entry) {
           .entry = entry,
           .direction = solve.direction,
           .want_outputs = solve.model->spec().kind == ModelKind::kClassifier,
-          .log_density = solve.log_density};
+          .log_density = solve.log_density,
+          .want_distance = solve.want_distance};
 }
 
 // The engine sets the number of threads to one, as it does when it serves. This restores the number

@@ -114,13 +114,31 @@ TEST(Plan, DifferentPlansAreSpelledDifferently) {
 }
 
 TEST(Plan, TheSpellingsOfTheDesign) {
-  for (const char* text :
-       {"euler:4",          "hyper_euler:2",      "alpha(0.75):3",    "hyper_heun:1/fast",
-        "dopri5:1e-5",      "auto:1e-2,2ms",      "default",          "dopri5:1e-5,1e-7/double",
-        "heun_euler:7",     "hyper_heun_euler:7", "rk4_38:2",         "auto:2ms",
-        "auto:5e-3",        "tsit5:1e0",          "hyper_dopri5:3",   "default/fast",
-        "hyper_alpha(1):2", "auto:0.5ms",         "bosh3:2.5e-4",     "ab2:4",
-        "learned:4",        "learned:0",          "learned:10/double"}) {
+  for (const char* text : {"euler:4",
+                           "hyper_euler:2",
+                           "alpha(0.75):3",
+                           "hyper_heun:1/fast",
+                           "dopri5:1e-5",
+                           "auto:1e-2,2ms",
+                           "default",
+                           "dopri5:1e-5,1e-7/double",
+                           "heun_euler:7",
+                           "hyper_heun_euler:7",
+                           "rk4_38:2",
+                           "auto:2ms",
+                           "auto:5e-3",
+                           "auto:1e-2,per_row",
+                           "auto:5e-3,per_row/double",
+                           "tsit5:1e0",
+                           "hyper_dopri5:3",
+                           "default/fast",
+                           "hyper_alpha(1):2",
+                           "auto:0.5ms",
+                           "bosh3:2.5e-4",
+                           "ab2:4",
+                           "learned:4",
+                           "learned:0",
+                           "learned:10/double"}) {
     EXPECT_EQ(Canonical(text), text);
   }
 }
@@ -172,6 +190,9 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("auto:1e-2,2"), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(ErrorOf("auto:2ms,1e-2"), HasSubstr("'2ms'"));
   EXPECT_THAT(ErrorOf("auto:0ms"), HasSubstr("milliseconds"));
+  EXPECT_THAT(ErrorOf("auto:2ms,per_row"), HasSubstr("no time budget"));
+  EXPECT_THAT(ErrorOf("auto:1e-2,2ms,per_row"), HasSubstr("auto:1e-2,per_row"));
+  EXPECT_THAT(ErrorOf("auto:per_row"), HasSubstr("'per_row'"));
   EXPECT_THAT(ErrorOf("hyper_auto:1e-2"), HasSubstr("unknown method 'auto'"));
   EXPECT_THAT(ErrorOf("hyper_learned:4"), HasSubstr("learned:4"));
   EXPECT_THAT(ErrorOf("learned:1e-3"), AllOf(HasSubstr("'1e-3'"), HasSubstr("learned:4")));
