@@ -1,7 +1,6 @@
 #include "training/measure/coverage.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <span>

@@ -136,7 +136,8 @@ TEST_F(ResolveTest, BoundsAreThoseOfMeasuredTablesWithAReadout) {
   ExpectRefused(Asking("euler:1"), absl::StatusCode::kFailedPrecondition, "no plan of this model",
                 {.span = {0, 0.5}, .want_bound = true});
   // An automatic plan chooses among those with a bound.
-  EXPECT_EQ(Resolve(Asking("auto:3e-1"))->text, "learned:1");
+  EXPECT_EQ(Resolve(Asking("auto:3e-1"))->text, "euler:4");
+  EXPECT_EQ(Resolve(Asking("auto:3e-1"), task)->text, "learned:1");
   EXPECT_EQ(Resolve(Asking("auto:6e-2"))->text, "learned:4");
   ExpectRefused(Asking("auto:6e-2"), absl::StatusCode::kFailedPrecondition, "with an error bound",
                 task);

@@ -183,8 +183,10 @@ TEST_F(BoundsServiceTest, RowsGoOnWhileTheirBoundExceedsTheTarget) {
   v1::SampleChunk chunk;
   std::string samples;
   std::vector<double> streamed_bounds;
+  v1::SolveInfo summary;
   while (reader->Read(&chunk)) {
     samples += chunk.samples().data();
+    if (chunk.has_summary()) summary = chunk.summary();
     for (int row = 0; row < chunk.rows(); ++row) {
       streamed_bounds.push_back(chunk.error_bound(chunk.error_bound_size() == 1 ? 0 : row));
     }
@@ -194,8 +196,8 @@ TEST_F(BoundsServiceTest, RowsGoOnWhileTheirBoundExceedsTheTarget) {
   EXPECT_EQ(samples, reply.samples().data());
   EXPECT_TRUE(std::equal(streamed_bounds.begin(), streamed_bounds.end(), info.error_bound().begin(),
                          info.error_bound().end()));
-  ASSERT_EQ(chunk.summary().plan_rows_size(), 2);
-  EXPECT_EQ(chunk.summary().plan_rows(0).rows_ended(), 16);
+  ASSERT_EQ(summary.plan_rows_size(), 2);
+  EXPECT_EQ(summary.plan_rows(0).rows_ended(), 16);
 }
 
 TEST_F(BoundsServiceTest, GetModelTellsWhichPlansHaveBounds) {
