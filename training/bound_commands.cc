@@ -23,7 +23,7 @@ struct LearnedFolder {
   std::string folder, generation_folder;
 };
 
-absl::StatusOr<LearnedFolder> FindLearned(const Run& run) {
+absl::StatusOr<LearnedFolder> FindLearned(const TrainingRun& run) {
   const std::string folder =
       HypersolverFolder(run.model_folder, MethodChoice{.method = Method::kLearned});
   HS_ASSIGN_OR_RETURN(const auto generation, GenerationToMeasure(folder));

@@ -42,7 +42,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // How good the model is: accuracy on the test images, or mean log-density of fresh points.
-absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const Model>& model,
+absl::StatusOr<std::string> Quality(const TrainingRun& run,
+                                    const std::shared_ptr<const Model>& model,
                                     const std::string& data_folder) {
   const ModelSpec& spec = model->spec();
   const bool flow = spec.kind == ModelKind::kFlow;
@@ -72,7 +73,7 @@ absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const 
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
-    const Run& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
+    const TrainingRun& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
   std::vector<Plan> plans;
   for (const int steps : correction->spec().steps) {
     plans.push_back(
@@ -94,7 +95,7 @@ struct MeasuredCorrection {
 
 // Chooses the default plan among the classical plans and those of corrections, which run in the
 // direction that the default is for.
-std::optional<Plan> ChooseDefault(const Run& run, const Model& model,
+std::optional<Plan> ChooseDefault(const TrainingRun& run, const Model& model,
                                   std::vector<PlanCalibration> plans,
                                   const std::vector<MeasuredCorrection>& corrections) {
   for (const MeasuredCorrection& one : corrections) {
@@ -109,7 +110,8 @@ using PlansOf = std::function<absl::StatusOr<std::vector<PlanCalibration>>(
     const std::string& generation_folder, const std::shared_ptr<const Hypersolver>& correction)>;
 
 // The plans of each correction's served generation, or its newest.
-absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const Run& run, const Model& model,
+absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const TrainingRun& run,
+                                                               const Model& model,
                                                                const PlansOf& plans_of) {
   std::vector<MeasuredCorrection> corrections;
   for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
@@ -132,8 +134,8 @@ absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const Run& run, c
 
 // Measures them on the held-out rows. `served` are the rivals of the served direction.
 absl::StatusOr<std::vector<MeasuredCorrection>> MeasureCorrections(
-    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
-    Rivals& served) {
+    const TrainingRun& run, const std::shared_ptr<const Model>& model,
+    const std::string& data_folder, Rivals& served) {
   using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
   return EachCorrection(
       run, *model,
@@ -159,7 +161,7 @@ absl::StatusOr<Calibration> ReadCalibrationOf(const Model& model, const std::str
 }
 
 // Chooses the default plan again, among what stands in the files.
-absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
+absl::Status ChooseAmongMeasured(const TrainingRun& run, const Model& model) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ReadCalibrationOf(model, run.model_folder));
   using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
   HS_ASSIGN_OR_RETURN(
@@ -176,7 +178,7 @@ absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
   return absl::OkStatus();
 }
 
-BoundOptions BoundsOf(const Run& run, const std::shared_ptr<const Model>& model,
+BoundOptions BoundsOf(const TrainingRun& run, const std::shared_ptr<const Model>& model,
                       const std::string& data_folder) {
   return {.model = model,
           .data_folder = data_folder,
@@ -185,7 +187,7 @@ BoundOptions BoundsOf(const Run& run, const std::shared_ptr<const Model>& model,
 }
 
 // Follows a generation by one of the same weights with what was measured now.
-absl::StatusOr<int64_t> Renew(const Run& run, const BoundOptions& options,
+absl::StatusOr<int64_t> Renew(const TrainingRun& run, const BoundOptions& options,
                               const MeasuredCorrection& correction) {
   const Model& model = *options.model;
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(correction.generation_folder));

@@ -11,18 +11,18 @@
 
 namespace hyperserve {
 
-std::string Run::TimeText() const {
+std::string TrainingRun::TimeText() const {
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begun;
   return DurationText(time.count());
 }
 
-absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
+absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options) {
   if (options.recipe.empty() || options.models.empty()) {
     return absl::InvalidArgumentError("--recipe and --models are needed");
   }
   if (options.threads < 1) return absl::InvalidArgumentError("--threads is at least 1");
   at::set_num_threads(options.threads);
-  auto run = std::make_unique<Run>();
+  auto run = std::make_unique<TrainingRun>();
   HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
   if (options.iterations > 0) {
     if (run->recipe.has_fit()) {

@@ -16,7 +16,7 @@
 
 namespace hyperserve {
 
-struct Run {
+struct TrainingRun {
   Recipe recipe;
   std::string model_folder;
   at::Device device = at::kCPU;
@@ -27,7 +27,7 @@ struct Run {
 };
 
 // kInvalidArgument: an option or the recipe is wrong, or there is no such device.
-absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options);
+absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options);
 
 // The served generation of a method's folder, else its newest; nullopt: there is none.
 absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder);

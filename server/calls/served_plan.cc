@@ -74,8 +74,10 @@ absl::StatusOr<ServedPlan> PerRow(const AutoPlan& wanted, const ServedModel& mod
 absl::StatusOr<ServedPlan> Automatic(const AutoPlan& wanted, const ServedModel& model,
                                      const Task& task, Tier tier) {
   const auto annotated = [&](const absl::Status& status) {
-    return Annotate(status, absl::StrCat("model '", model.name, "', tier ", Absl(TierName(tier)),
-                                         task.want_bound ? ", plans with an error bound" : ""));
+    return Annotate(
+        status,
+        absl::StrCat("model '", model.name, "', tier ", Absl(TierName(tier)),
+                     task.want_bound && !wanted.per_row ? ", plans with an error bound" : ""));
   };
   if (wanted.per_row) {
     absl::StatusOr<ServedPlan> served = PerRow(wanted, model, task, tier);
