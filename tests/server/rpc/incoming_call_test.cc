@@ -31,6 +31,10 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     stub.PrepareBidiStreamingCall(&context_, method, {}, this);
     StartCall();
   }
+  ~RawCall() override {
+    Cancel();
+    done_.wait();
+  }
   // Sends a request. The reply is never read.
   void Send(const google::protobuf::Message& request) {
     const grpc::Slice slice(request.SerializeAsString());
@@ -38,13 +42,14 @@ class RawCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
     StartWriteLast(&request_, {});
   }
   void Cancel() { context_.TryCancel(); }
-  grpc::Status End() { return ended_.get_future().get(); }
+  grpc::Status End() { return done_.get(); }
 
  private:
   void OnDone(const grpc::Status& status) override { ended_.set_value(status); }
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   std::promise<grpc::Status> ended_;
+  std::shared_future<grpc::Status> done_ = ended_.get_future();
 };
 
 class IncomingCallTest : public testing::Test {
@@ -65,7 +70,8 @@ class IncomingCallTest : public testing::Test {
                           "\",model=\"other\",plan=\"none\"} 1\n"));
   }
 
-  TestServer server_{BatcherOptionsWith(), MakeFakeRuntime(std::make_shared<FakeEngineControl>()),
+  TestServer server_{BatcherOptionsWith({.queue_rows_max = 1 << 16}),
+                     MakeFakeRuntime(std::make_shared<FakeEngineControl>()),
                      LimitsWith({.queue_bytes_max = 1 << 20, .request_arrival_max_seconds = 0.1})};
   grpc::GenericStub stub_{server_.channel};
 };
