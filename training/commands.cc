@@ -1,8 +1,5 @@
 #include "training/commands.h"
 
-#include <ATen/Parallel.h>
-
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -11,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
-#include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
 #include "core/io/file.h"
@@ -22,7 +18,6 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
-#include "programs/progress.h"
 #include "programs/stop.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
