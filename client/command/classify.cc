@@ -136,6 +136,7 @@ void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>
 
 std::string PrintTable(const Classified& all, const std::optional<double>& accuracy) {
   std::vector<std::string> header = {"row", "label", "name", "status"};
+  if (all.ledger.has_bounds()) header.push_back("bound");
   AppendNames("top", all.top_labels, header);
   AppendNames("top_p", all.top_probabilities, header);
   AppendNames("p", all.probabilities, header);
@@ -145,6 +146,7 @@ std::string PrintTable(const Classified& all, const std::optional<double>& accur
     std::vector<std::string> cells = {absl::StrCat(row), absl::StrCat(all.labels[row]),
                                       all.label_names.empty() ? "" : all.label_names[row],
                                       all.ledger.status_name(row)};
+    if (all.ledger.has_bounds()) cells.push_back(ShortNumber(all.ledger.error_bound(row)));
     AppendCells(all.top_labels, row, cells);
     AppendCells(all.top_probabilities, row, cells);
     AppendCells(all.probabilities, row, cells);

@@ -12,14 +12,16 @@ constexpr Command kCommands[] = {
     {.name = "classify",
      .arguments = "INPUT",
      .summary = "labels of images: a file of NPY, safetensors, IDX or CSV, or - for stdin",
-     .flags = "model plan condition limit labels top_k probabilities logits batch concurrency tensor "
-              "reply_dtype generation max_steps request_id",
+     .flags =
+         "model plan condition limit labels top_k probabilities logits batch concurrency tensor "
+         "reply_dtype error_bound generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunClassify},
     {.name = "sample",
      .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
-     .flags = "model plan condition rows seed first_row log_density out reply_dtype generation max_steps "
+     .flags = "model plan condition rows seed first_row log_density out reply_dtype error_bound "
+              "generation max_steps "
               "request_id",
      .run = hyperserve::RunSample},
     {.name = "log-prob",
@@ -32,8 +34,9 @@ constexpr Command kCommands[] = {
     {.name = "solve",
      .arguments = "INPUT",
      .summary = "the bare initial value problem: from inputs or states, own span and save-at",
-     .flags = "model plan condition state span save_at partial_states direction out limit batch concurrency "
-              "tensor reply_dtype generation max_steps request_id",
+     .flags = "model plan condition state span save_at partial_states direction out limit batch "
+              "concurrency "
+              "tensor reply_dtype error_bound generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunSolve},

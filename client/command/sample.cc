@@ -70,6 +70,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
     Expand(chunk.nfe(), chunk.rows(), *whole.mutable_nfe());
     Expand(chunk.correction_evaluations(), chunk.rows(), *whole.mutable_correction_evaluations());
     Expand(chunk.macs(), chunk.rows(), *whole.mutable_macs());
+    Expand(chunk.error_bound(), chunk.rows(), *whole.mutable_error_bound());
     if (chunk.rows() == 0) return absl::OkStatus();
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(chunk.samples()));
     points.push_back(std::move(part));
@@ -85,6 +86,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   summary.mutable_nfe()->Swap(whole.mutable_nfe());
   summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
   summary.mutable_macs()->Swap(whole.mutable_macs());
+  summary.mutable_error_bound()->Swap(whole.mutable_error_bound());
   Samples samples{.points = JoinRows(points), .log_density = JoinRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;

@@ -38,6 +38,7 @@ ABSL_DECLARE_FLAG(int64_t, rows);
 ABSL_DECLARE_FLAG(uint64_t, seed);
 ABSL_DECLARE_FLAG(uint64_t, first_row);
 ABSL_DECLARE_FLAG(bool, log_density);
+ABSL_DECLARE_FLAG(bool, error_bound);
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(bool, state);
 ABSL_DECLARE_FLAG(std::string, span);

@@ -105,6 +105,7 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   options.mutable_plan()->set_text(PrintPlan(plan));
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
+  options.set_want_error_bound(absl::GetFlag(FLAGS_error_bound));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
   options.set_reply_dtype(ReplyDtypeFromFlags());
   if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);

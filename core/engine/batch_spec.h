@@ -57,6 +57,7 @@ struct BatchSpec {
   bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
   LogDensity log_density = LogDensity::kNone;  // flows only
+  bool want_distance = false;  // of each row (core/ode/solver_table.h); learned solvers only
 
   // Equal specs may share a batch. Models and corrections are compared by address.
   bool operator==(const BatchSpec&) const = default;

@@ -115,6 +115,9 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckTableMethod(spec));
   HS_RETURN_IF_ERROR(CheckGrid(spec));
   HS_RETURN_IF_ERROR(CheckLogDensity(spec));
+  if (spec.want_distance && spec.method.method != Method::kLearned) {
+    return absl::InvalidArgumentError("only learned solvers have a distance of each row");
+  }
   return ValidateSolve(OptionsOf(spec));
 }
 

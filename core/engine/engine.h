@@ -68,8 +68,9 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  std::vector<double> distance;  // of each row, by the table's distance readout
   // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
-  // g, their tangents (one more pass each) and the input and output maps.
+  // g, their tangents (one more pass each), the distance readout and the input and output maps.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;

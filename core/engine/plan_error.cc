@@ -45,6 +45,7 @@ absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
     AppendRows(part.state.view(), solution.state);
     AppendRows(part.outputs.view(), solution.outputs);
     AppendRows(part.log_density.view(), solution.log_density);
+    solution.distance.insert(solution.distance.end(), part.distance.begin(), part.distance.end());
     solution.nfe += Sum(part.nfe) / all;
     solution.correction_evaluations += Sum(part.correction_evaluations) / all;
     solution.macs += Sum(part.macs) / all;

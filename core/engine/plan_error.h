@@ -27,6 +27,7 @@ struct Solution {
   HostTensor state;                                      // [rows, state...], if the spec wants it
   HostTensor outputs;                                    // [rows, outputs], if the spec wants it
   HostTensor log_density;                                // F64 [rows], if the spec asks for it
+  std::vector<double> distance;                          // [rows], if the spec asks for it
   double nfe = 0, correction_evaluations = 0, macs = 0;  // means over the rows
 };
 

@@ -15,6 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kTierNames = {"exact", "fast", "double"};
 constexpr std::string_view kHyper = "hyper_";
 constexpr std::string_view kMilliseconds = "ms";
+constexpr std::string_view kPerRow = ",per_row";
 constexpr int kSecondsToMilliseconds = 3;  // powers of ten
 constexpr const char* kGrammar =
     "plans read [hyper_]NAME[(alpha)]:ARG[@GRID][/tier], as in euler:4, hyper_heun:1/fast, "
@@ -81,6 +82,8 @@ absl::StatusOr<int> ParseSteps(std::string_view text) {
 
 absl::StatusOr<AutoPlan> ParseAuto(std::string_view text) {
   AutoPlan plan;
+  plan.per_row = text.ends_with(kPerRow);
+  if (plan.per_row) text.remove_suffix(kPerRow.size());
   std::string_view budget = text;
   if (!text.ends_with(kMilliseconds) || text.find(',') != text.npos) {
     const size_t comma = text.find(',');
@@ -208,6 +211,10 @@ absl::Status Validate(const AutoPlan& plan) {
     return Invalid("the target error is ", ShortestText(*plan.target_error),
                    "; it must be finite and above zero");
   }
+  if (plan.per_row && (!plan.target_error || plan.time_budget_seconds)) {
+    return Invalid("an automatic plan per row takes a target error and no time budget, as in ",
+                   "auto:1e-2,per_row");
+  }
   if (!PositiveFinite(plan.time_budget_seconds.value_or(1.0))) {
     return Invalid("the time budget is ", ShortestText(*plan.time_budget_seconds),
                    " s; it must be finite and above zero");
@@ -236,7 +243,7 @@ std::string Print(const AutoPlan& plan) {
     parts.push_back(absl::StrCat(PrintDecimal(*plan.time_budget_seconds, kSecondsToMilliseconds),
                                  Absl(kMilliseconds)));
   }
-  return absl::StrCat("auto:", absl::StrJoin(parts, ","));
+  return absl::StrCat("auto:", absl::StrJoin(parts, ","), plan.per_row ? Absl(kPerRow) : "");
 }
 
 }  // namespace

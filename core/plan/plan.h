@@ -7,6 +7,7 @@
 //                                       euler:4@cosine  euler:3@[0,0.1,0.3,1] (step_grid.h)
 //   learned:N[/tier]                    N evaluations of f: learned:4; 0 is the net g alone
 //   auto:[TARGET][,][BUDGETms][/tier]   auto:1e-2  auto:2ms  auto:1e-2,2ms
+//   auto:TARGET,per_row[/tier]          auto:1e-2,per_row
 //   default[/tier]
 //
 // An ARG without '.', 'e' and ',' is a number of steps; any other is a tolerance (rtol = atol) or
@@ -60,6 +61,9 @@ using StepPlan = std::variant<FixedPlan, AdaptivePlan>;
 struct AutoPlan {
   std::optional<double> target_error;         // relative error of z(s1), as in calibration.json
   std::optional<double> time_budget_seconds;  // spelled in milliseconds
+  // Each row ends with the first plan, by ascending cost, whose bound of its error is at most the
+  // target. Takes a target and no time budget.
+  bool per_row = false;
   bool operator==(const AutoPlan&) const = default;
 };
 
@@ -96,7 +100,8 @@ std::string PrintMethod(const MethodChoice& method);
 // Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
 // kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
 // without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and an automatic plan
-// with neither a target nor a budget. Limits that depend on a server are not checked here.
+// with neither a target nor a budget, or per row and without a target or with a budget. Limits that
+// depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

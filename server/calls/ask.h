@@ -29,6 +29,7 @@ struct AskTerms {
   absl::StatusOr<std::optional<Dtype>> reply_dtype = std::optional<Dtype>();
   // Of conditional models: [rows, condition shape], or one row for all.
   std::optional<AskedRows> condition = std::nullopt;
+  bool want_error_bound = false;  // of each row
 };
 
 }  // namespace hyperserve

@@ -117,6 +117,7 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                    .entry = Entry::kInput,
                    .want_state = ask.want.state,
                    .want_outputs = true,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = RowsAsked(ask.inputs)}};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;

@@ -52,6 +52,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
                    .span = model.spec().span,
                    .entry = Entry::kNoise,
                    .log_density = ask.log_density,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = ask.rows},
           .rows = ask.rows,
           .seed = ask.seed,
@@ -132,14 +133,18 @@ absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
   return stream;
 }
 
-Work ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
-  Work chunk = stream.first_row.work;
-  chunk.segment.rows = rows;
-  chunk.segment.first_row += static_cast<uint64_t>(begin);
-  chunk.segment.condition = ConditionsOf(stream.condition->view(), begin, rows);
-  chunk.keep_alive = stream.condition;
-  chunk.bytes *= rows;
-  chunk.macs *= rows;
+Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
+  const auto scale = [&](Work& work) {
+    work.segment.rows = rows;
+    work.segment.first_row += static_cast<uint64_t>(begin);
+    work.segment.condition = ConditionsOf(stream.condition->view(), begin, rows);
+    work.keep_alive = stream.condition;
+    work.bytes *= rows;
+    work.macs *= rows;
+  };
+  Prepared chunk = stream.first_row;
+  scale(chunk.work);
+  for (Rung& rung : chunk.later) scale(rung.work);
   return chunk;
 }
 
@@ -153,6 +158,7 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .entry = Entry::kState,
                    .log_density = true,
                    .want_state = false,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = RowsAsked(ask.inputs)},
           .row_bytes = kLogDensityBytes};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));

@@ -19,8 +19,8 @@
 namespace hyperserve {
 namespace {
 
-// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status.
-constexpr int64_t kInfoRowBytes = 24;
+// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status, bound.
+constexpr int64_t kInfoRowBytes = 32;
 // Bytes of the rest of a reply: strings, shapes, tags.
 constexpr int64_t kInfoBytes = 1024;
 
@@ -29,14 +29,10 @@ struct RowsOfJob {
   HostTensor data, condition;
 };
 
-}  // namespace
-
-absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
-  HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
+// `kept` are the rows of the job, which `job` may hold no longer.
+Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const RowsOfJob>& kept) {
   const Model& model = *job.served->model;
   const StepPlan plan = StepPlanOf(job.plan.plan);
-  const auto kept = std::make_shared<const RowsOfJob>(
-      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
   Work work{.segment = {.rows = job.rows,
                         .data = kept->data.view(),
                         .seed = job.seed,
@@ -60,14 +56,39 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   if (spec.entry != Entry::kNoise) spec.dtype = kept->data.dtype;
   spec.direction = job.task.direction;
   if (job.task.span != model.spec().span) spec.span = job.task.span;
-  spec.save_at = std::move(job.task.save_at);
+  spec.save_at = job.task.save_at;
   spec.want_state = job.task.want_state;
   spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
+  spec.want_distance = job.plan.bound_factor.has_value();
   if (job.task.log_density) {
     spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
   }
-  return Prepared{.served = std::move(job.served), .plan = std::move(job.plan), .work = work};
+  return work;
+}
+
+}  // namespace
+
+absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
+  HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
+  const ResolvedPlan first = job.plan;
+  std::vector<JobSize> later_sizes;
+  for (const ResolvedPlan& later : first.later) {
+    job.plan = later;
+    HS_ASSIGN_OR_RETURN(later_sizes.emplace_back(), SizeOf(job, limits));
+  }
+  const auto kept = std::make_shared<const RowsOfJob>(
+      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
+  job.plan = first;
+  Prepared prepared{.served = job.served, .plan = first, .work = WorkOf(job, size, kept)};
+  for (size_t i = 0; i < first.later.size(); ++i) {
+    job.plan = first.later[i];
+    prepared.later.push_back({.plan = job.plan.text,
+                              .bound_factor = job.plan.bound_factor,
+                              .work = WorkOf(job, later_sizes[i], kept)});
+    prepared.later.back().work.plan_label = first.label;
+  }
+  return prepared;
 }
 
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call) {

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
@@ -21,14 +24,22 @@
 
 namespace hyperserve {
 
+// One plan of an automatic plan per row.
+struct Rung {
+  std::string plan;                    // canonical spelling
+  std::optional<double> bound_factor;  // as ResolvedPlan's
+  Work work;                           // of all rows of the request
+};
+
 struct Prepared {
   std::shared_ptr<const ServedModel> served;  // pinned
   ResolvedPlan plan;
-  Work work;  // without deadline and cancellation
+  Work work;                     // without deadline and cancellation
+  std::vector<Rung> later = {};  // one for each of plan.later
 };
 
 // The one function that knows the form in which the batcher and the engines take work. Fails as
-// SizeOf does.
+// SizeOf does, also where one of the later plans alone would take too much for all rows.
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
 
 // kInvalidArgument: the model is of another kind than the call needs.

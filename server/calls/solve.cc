@@ -100,6 +100,7 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                    .entry = ask.state ? Entry::kState : Entry::kInput,
                    .save_at = ask.save_at,
                    .want_depth = ask.partial_states,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = start ? RowsAsked(*start) : 1}};
   HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));

@@ -42,6 +42,7 @@ struct PlannedSolve {
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
   TensorView condition = {};  // of the rows, or one for all
+  bool want_distance = false;
 };
 
 inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
@@ -54,7 +55,8 @@ inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
                  .span = solve.span,
                  .save_at = solve.save_at,
                  .want_outputs = solve.want_outputs,
-                 .log_density = solve.log_density};
+                 .log_density = solve.log_density,
+                 .want_distance = solve.want_distance};
   SetPlan(solve.plan, spec);
   return spec;
 }

@@ -42,7 +42,8 @@ HypersolverSpec TablesSpec(const Model& model, Direction direction, Coefficients
 // The same for flows, with a table of 0 evaluations too.
 HypersolverSpec FlowTablesSpec(const Model& model, Coefficients kind);
 // A learned solver that computes what these classical plans do; one plan for each number of
-// evaluations. The spec's base_digest, direction and tables' numbers are filled in.
+// evaluations. The distance of a row is that from one step of euler. The spec's base_digest,
+// direction and tables' numbers are filled in.
 GenerationBytes LearnedFrom(const std::vector<FixedPlan>& plans, Coefficients kind,
                             const Model& model, Direction direction);
 

@@ -97,8 +97,8 @@ absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& sh
   Shape wanted = shape;
   wanted.insert(wanted.begin(), rows);
   if (view->shape != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": condition is ", ShapeText(view->shape), ", wanted is ", ShapeText(wanted)));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
+                                                   ", wanted is ", ShapeText(wanted)));
   }
   return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
 }
@@ -110,19 +110,20 @@ SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
 }
 
 absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::string_view what) {
-  if (rows <= set.count()) return set.FirstRows(rows);
+  if (rows <= set.count()) return RowsOf(set, 0, rows);
   return absl::InvalidArgumentError(
       absl::StrCat(rows, " ", Absl(what), " rows wanted, ", set.count(), " are there"));
 }
 
 }  // namespace
 
-SolveInputs SolveInputs::FirstRows(int64_t count) const {
-  SolveInputs first{.entry = entry, .rows = HostTensor::CopyOf(RowsOf(rows.view(), 0, count))};
-  if (!condition.shape.empty()) {
-    first.condition = HostTensor::CopyOf(RowsOf(condition.view(), 0, count));
+SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
+  SolveInputs part{.entry = inputs.entry,
+                   .rows = HostTensor::CopyOf(RowsOf(inputs.rows.view(), begin, rows))};
+  if (!inputs.condition.shape.empty()) {
+    part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
   }
-  return first;
+  return part;
 }
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,

@@ -44,8 +44,9 @@ struct SolveInputs {
   Segment segment() const {
     return {.rows = count(), .data = rows.view(), .condition = condition.view()};
   }
-  SolveInputs FirstRows(int64_t count) const;  // precondition: there are so many
 };
+// Rows [begin, begin + rows) with their conditions. Precondition: they are there.
+SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows);
 
 // The source of these rows. It has three sets that share no row: one to fit on, one to choose
 // checkpoints by (validation; it also fills the probe), one to report on (held out).

@@ -1,5 +1,5 @@
-// Two-dimensional densities to learn, some of them conditional. Points are drawn from our own seeded
-// generator.
+// Two-dimensional densities to learn, some of them conditional. Points are drawn from our own
+// seeded generator.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,7 @@ struct Truths {
   at::Tensor condition = {};
 
   UniformTruth Of(int evaluations) const {
-    UniformTruth truth{
-        .span = span, .start = states.front(), .states = {}, .condition = condition};
+    UniformTruth truth{.span = span, .start = states.front(), .states = {}, .condition = condition};
     for (const double depth : Depths({std::max(evaluations, 1)}, span)) {
       const auto place = std::lower_bound(depths.begin(), depths.end(), depth) - depths.begin();
       if (place > 0) truth.states.push_back(states[static_cast<size_t>(place)]);
@@ -71,13 +70,15 @@ absl::StatusOr<Truths> Solve(const TensorSpace& space, const Recipe& recipe,
                 .states = {},
                 .condition = ConditionOf(inputs, options.device)};
   truths.depths = Depths(counts, truths.span);
-  HS_ASSIGN_OR_RETURN(truths.states, TrueStates(space, plan, truths.span, truths.depths, start,
-                                                truths.condition));
+  HS_ASSIGN_OR_RETURN(truths.states,
+                      TrueStates(space, plan, truths.span, truths.depths, start, truths.condition));
   return truths;
 }
 
-// A table alone, as text. Equal texts mean equal meanings of the tensors.
-std::string TextOf(HypersolverSpec spec, const TableSpec& table) {
+// A table alone, as text. Equal texts mean equal meanings of the tensors. The distance readout is
+// fitted afterwards, anew.
+std::string TextOf(HypersolverSpec spec, TableSpec table) {
+  table.distance.reset();
   spec.steps = {table.evaluations};
   spec.tables = {table};
   spec.provenance.clear();
@@ -97,7 +98,8 @@ struct Earlier {
     if (!same) return std::nullopt;
     TensorMap own;
     for (const auto& [name, tensor] : tensors) {
-      if (name.starts_with(TablePrefix(table.evaluations) + ".")) own[name] = tensor;
+      const std::string prefix = TablePrefix(table.evaluations) + ".";
+      if (name.starts_with(prefix) && !name.starts_with(prefix + "distance")) own[name] = tensor;
     }
     return own;
   }

@@ -71,7 +71,8 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   }
   if (recipe.fit().flow_matching().pairing_rounds() > 0 && !spec.condition.empty()) {
     return absl::InvalidArgumentError(
-        "fit.flow_matching.pairing_rounds: a flow with a condition takes 0, since the choice of the "
+        "fit.flow_matching.pairing_rounds: a flow with a condition takes 0, since the choice of "
+        "the "
         "pairs would make the noise depend on the condition");
   }
   return absl::OkStatus();
@@ -203,15 +204,15 @@ absl::StatusOr<Loss> MatchingLoss(Task& task, const Recipe& recipe, const std::s
     HS_ASSIGN_OR_RETURN(const at::Tensor start,
                         InitialState(model, starts.Training(i, batch), at::kCPU));
     const SolveInputs points = ends.Training(i, batch);
-    HS_ASSIGN_OR_RETURN(const at::Tensor end,
-                        InitialState(model, points, at::kCPU));
+    HS_ASSIGN_OR_RETURN(const at::Tensor end, InitialState(model, points, at::kCPU));
     const int rounds = task.fit.flow_matching().pairing_rounds();
     const at::Tensor pairing = at::tensor(ShorterPairing(start, end, rounds, *stream), at::kLong);
     const at::Tensor share = (at::arange(batch, at::kFloat) + stream->Uniform()) / batch;
     const PathPoints path =
         PointsOnPaths(start.to(task.device), end.index_select(0, pairing).to(task.device),
                       share.to(task.device), task.spec.span);
-    return VelocityLoss(field.Apply(path.state, path.depth, ConditionOf(points, task.device)), path.velocity);
+    return VelocityLoss(field.Apply(path.state, path.depth, ConditionOf(points, task.device)),
+                        path.velocity);
   };
 }
 

@@ -75,12 +75,9 @@ Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
   return trajectory;
 }
 
-absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
-                                                   const AdaptivePlan& plan,
-                                                   const std::array<double, 2>& span,
-                                                   const std::vector<double>& depths,
-                                                   const at::Tensor& start,
-                                                   const at::Tensor& condition) {
+absl::StatusOr<std::vector<at::Tensor>> TrueStates(
+    const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
+    const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition) {
   const at::NoGradGuard no_grad;
   SolveOptions options{.tableau = TableauFor(plan.method),
                        .stepping = Stepping::kErrorControlled,

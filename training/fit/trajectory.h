@@ -43,11 +43,8 @@ Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
 // The states at these depths by error-controlled steps, without autograd. `condition` as
 // ConditionOf gives it. kInternal: a row did not
 // converge. kCancelled: a signal asked to stop.
-absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
-                                                   const AdaptivePlan& plan,
-                                                   const std::array<double, 2>& span,
-                                                   const std::vector<double>& depths,
-                                                   const at::Tensor& start,
-                                                   const at::Tensor& condition = {});
+absl::StatusOr<std::vector<at::Tensor>> TrueStates(
+    const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
+    const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition = {});
 
 }  // namespace hyperserve

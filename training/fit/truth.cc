@@ -126,8 +126,7 @@ at::Tensor TruthBatch::TrajectoryLoss(const TensorSpace& corrected, int steps, i
   const at::Tensor indices = IndexTensor(DrawRows(stream, states_[0].size(0), rows), states_[0]);
   const at::Tensor size = ClassicalErrorSize(steps);
   const PerRow eps(rows, (span_[1] - span_[0]) / steps);
-  const auto z_first =
-      corrected.Start(states_[0].index_select(0, indices), ConditionsOf(indices));
+  const auto z_first = corrected.Start(states_[0].index_select(0, indices), ConditionsOf(indices));
   auto z = z_first;
   std::vector<at::Tensor> losses;
   for (int k = 0; k < steps; ++k) {

@@ -27,8 +27,8 @@ at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like)
 class TruthBatch {
  public:
   // `states` are the true states at `depths`, which come from Depths with every K that is asked for
-  // later. `space` is the classical one, `condition` that of each row, undefined where the model has
-  // none. None of them requires a gradient.
+  // later. `space` is the classical one, `condition` that of each row, undefined where the model
+  // has none. None of them requires a gradient.
   TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
              std::vector<double> depths, std::vector<at::Tensor> states, at::Tensor condition = {});
 

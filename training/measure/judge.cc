@@ -103,7 +103,8 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model) {
   const bool conditional = !model->spec().condition.empty();
-  const auto solved = [&](Direction direction, const SolveInputs& rows) -> absl::StatusOr<Solution> {
+  const auto solved = [&](Direction direction,
+                          const SolveInputs& rows) -> absl::StatusOr<Solution> {
     HS_ASSIGN_OR_RETURN(const Solve solve, ReferenceSolve(recipe, model, direction));
     return RunSolve(runtime, solve, rows);
   };
@@ -116,7 +117,7 @@ absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime
   HS_ASSIGN_OR_RETURN(Solution samples, solved(Direction::kNoiseToData, noise));
   HS_ASSIGN_OR_RETURN(SolveInputs points, held_out(Direction::kDataToNoise, kEntropyRows));
   HS_ASSIGN_OR_RETURN(const Solution back,
-                      solved(Direction::kDataToNoise, points.FirstRows(kTestRows)));
+                      solved(Direction::kDataToNoise, RowsOf(points, 0, kTestRows)));
   Judgement judgement{.rows = kTestRows, .nll = -MeanOf(back.log_density.as<double>())};
   const at::Tensor all = Joined(points.rows, points.condition);
   // The first points have the conditions of the samples: the others are independent of them.
@@ -130,7 +131,7 @@ absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime
     return judgement;
   }
   HS_ASSIGN_OR_RETURN(noise, held_out(Direction::kNoiseToData, kRankedRows * kDraws));
-  noise.condition = Repeated(points.FirstRows(kRankedRows).condition, kDraws);
+  noise.condition = Repeated(RowsOf(points, 0, kRankedRows).condition, kDraws);
   HS_ASSIGN_OR_RETURN(samples, solved(Direction::kNoiseToData, noise));
   judgement.ranks = Ranks(points.rows, samples.state);
   return judgement;
@@ -148,7 +149,8 @@ std::string JudgementText(const Judgement& judgement) {
   for (size_t i = 0; i < judgement.ranks.size(); ++i) {
     const RankTest& test = judgement.ranks[i];
     absl::StrAppendFormat(
-        &text, "\nranks of number %d among %d samples of its condition, %d points: %s; uniform: p %.3f",
+        &text,
+        "\nranks of number %d among %d samples of its condition, %d points: %s; uniform: p %.3f",
         i + 1, kDraws, kRankedRows, absl::StrJoin(test.counts, " "), test.p);
   }
   return text;

@@ -33,10 +33,11 @@ class Call(Generic[wire.Request, wire.Reply, Result]):
 class Options(TypedDict, total=False):
     """What every call that solves takes by name."""
 
-    plan: str  # "euler:4", "hyper_heun:2", "dopri5:1e-5/double"; absent: the model's default
+    plan: str  # "euler:4", "learned:4", "dopri5:1e-5/double", "auto:1e-2,per_row"; absent: the model's default
     timeout: float | None  # seconds, retries included; absent or None: the client's
     max_steps: int  # of an adaptive row; absent: the server's limit
     generation: int  # of the correction: the active or the previous one; absent: the active one
+    error_bound: bool  # asks for a bound of each row's error: SolveInfo.error_bound
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
     condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
@@ -65,6 +66,7 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         plan=v1.Plan(text=options["plan"]) if options.get("plan") else None,
         max_steps=options.get("max_steps", 0),
         generation=options.get("generation", 0),
+        want_error_bound=options.get("error_bound", False),
         request_id=options.get("request_id") or f"{_prefix}-{next(_numbers)}",
         max_reply_bytes=options.get("max_reply_bytes", 0),
         condition=_condition(options),

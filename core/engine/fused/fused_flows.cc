@@ -38,6 +38,9 @@ absl::Status CheckFixed(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) {
     return absl::UnimplementedError("it has tier fast only");
   }
+  if (spec.want_distance) {
+    return absl::UnimplementedError("it has no distance of each row, which a bound needs");
+  }
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }

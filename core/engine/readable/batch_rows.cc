@@ -117,9 +117,11 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
   }
   if (spec.method.method == Method::kLearned) {
     const int64_t evaluations = std::get<FixedSteps>(segment.control).steps;
-    if (spec.correction->table(evaluations) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the learned solver has no table of ", evaluations, " evaluations"));
+    const Hypersolver::TableFacts* table = spec.correction->table(evaluations);
+    if (table == nullptr || (spec.want_distance && !table->spec->distance)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the learned solver has no ", table == nullptr ? "table" : "distance readout", " of ",
+          evaluations, " evaluations"));
     }
   } else {
     HS_RETURN_IF_ERROR(ValidateControl(segment.control));

@@ -184,6 +184,7 @@ class ReadableRun final : public Run {
     }
     const at::Tensor& z = solved.state.z;
     if (spec_.want_depth) result.depth = solved.depth;
+    result.distance = solved.distance;
     if (spec_.want_state) result.state = HostTensorFrom(z.to(ResultDtype(spec_)));
     std::vector<at::Tensor> saved;
     for (size_t k = 0; k < solved.saved.size(); ++k) {

@@ -212,6 +212,16 @@ absl::StatusOr<int64_t> TableMacs(const TableSpec& table, const Shape& state_sha
   return macs;
 }
 
+// Of numbers and of one number a channel too: nothing that is computed for a bound is free.
+absl::StatusOr<int64_t> DistanceMacs(const TableSpec& table, const Shape& state_shape) {
+  if (!table.distance) return 0;
+  int64_t one = *ElementCount(state_shape);
+  if (*table.distance == Coefficients::kMap) {
+    HS_ASSIGN_OR_RETURN(one, CountMacs({MapLayer(state_shape)}, state_shape));
+  }
+  return (table.evaluations + 2) * one;
+}
+
 }  // namespace
 
 Hypersolver::Hypersolver(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -243,6 +253,7 @@ absl::Status Hypersolver::FillTables(const std::string& weights, const Shape& st
     TableFacts& facts = contents.tables[table.evaluations];
     facts.spec = &table;
     HS_ASSIGN_OR_RETURN(facts.macs, TableMacs(table, state_shape));
+    HS_ASSIGN_OR_RETURN(facts.distance_macs, DistanceMacs(table, state_shape));
     HS_ASSIGN_OR_RETURN(facts.nodes, ReadNodes(contents.spec, table, *contents.weights));
     contents.macs = std::max(contents.macs, facts.macs);
   }

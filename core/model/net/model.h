@@ -72,7 +72,8 @@ class Hypersolver {
   // solver's clock. Null where there is no table of that many evaluations.
   struct TableFacts {
     const TableSpec* spec = nullptr;
-    int64_t macs = 0;  // of the maps and g, on one row
+    int64_t macs = 0;           // of the maps and g, on one row
+    int64_t distance_macs = 0;  // of the distance readout, where it is asked for
     std::vector<double> nodes;
   };
   const TableFacts* table(int64_t evaluations) const;

@@ -106,18 +106,25 @@ std::string TablePrefix(int evaluations) { return absl::StrCat("table.", evaluat
 std::map<std::string, Shape> ExpectedCoefficients(const TableSpec& table,
                                                   const Shape& state_shape) {
   const int64_t n = table.evaluations, channels = state_shape[0];
-  if (n == 0) return {};
-  const auto list = [&](int64_t length) {
+  const auto list = [&](int64_t length, Coefficients kind) {
     Shape shape = {length};
-    const int dims = static_cast<int>(table.coefficients);  // of one coefficient
+    const int dims = static_cast<int>(kind);  // of one coefficient
     for (int i = 0; i < dims; ++i) shape.push_back(channels);
     return shape;
   };
   const std::string prefix = TablePrefix(table.evaluations);
-  return {{prefix + ".state", list(n)},
-          {prefix + ".slopes", list(n * (n + 1) / 2)},
-          {prefix + ".offset", {n, channels}},
-          {prefix + ".depth", {n}}};
+  std::map<std::string, Shape> expected;
+  if (n > 0) {
+    expected = {{prefix + ".state", list(n, table.coefficients)},
+                {prefix + ".slopes", list(n * (n + 1) / 2, table.coefficients)},
+                {prefix + ".offset", {n, channels}},
+                {prefix + ".depth", {n}}};
+  }
+  if (table.distance) {
+    expected[prefix + ".distance"] = list(n + 2, *table.distance);
+    expected[prefix + ".distance_offset"] = {channels};
+  }
+  return expected;
 }
 
 Layer MapLayer(const Shape& state_shape) {

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import hyperserve
-from fake_daemon import FakeDaemon, Relay, chunks, fails, samples
+from fake_daemon import FakeDaemon, Relay, chunks, fails, numbers, samples
+from hyperserve.v1 import hyperserve_pb2 as v1
 
 UNAVAILABLE, FULL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -357,3 +358,17 @@ def test_errors_cross_processes(kind):
     for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(copied) is kind and str(copied) == str(error)
         assert (copied.message, copied.request_id, copied.code) == (error.message, "r-1", kind.code)
+
+
+def test_bounds_are_asked_for_and_told(fake):
+    def bounded(request, context):
+        bounds = [0.5, float("nan")] if request.options.want_error_bound else []
+        rows = [v1.PlanRows(plan="learned:2", rows=2, rows_ended=1), v1.PlanRows(plan="rk4:2", rows=1, rows_ended=1)]
+        info = v1.SolveInfo(nfe=[2, 10], error_bound=bounds, plan_rows=rows)
+        return v1.SampleReply(samples=numbers(0, request.rows), info=info)
+
+    fake.script = [bounded]
+    info = Sync.sample(fake.address, error_bound=True, plan="auto:1e-2,per_row").info
+    np.testing.assert_array_equal(info.error_bound, [0.5, np.nan])
+    assert [(one.plan, one.rows, one.rows_ended) for one in info.plan_rows] == [("learned:2", 2, 1), ("rk4:2", 1, 1)]
+    assert Sync.sample(fake.address).info.error_bound is None

@@ -148,6 +148,8 @@ TEST(Plan, TheSpellingsOfTheDesign) {
                            "rk4_38:2",
                            "auto:2ms",
                            "auto:5e-3",
+                           "auto:1e-2,per_row",
+                           "auto:5e-3,per_row/double",
                            "tsit5:1e0",
                            "hyper_dopri5:3",
                            "default/fast",
@@ -217,6 +219,9 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("auto:1e-2,2"), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(ErrorOf("auto:2ms,1e-2"), HasSubstr("'2ms'"));
   EXPECT_THAT(ErrorOf("auto:0ms"), HasSubstr("milliseconds"));
+  EXPECT_THAT(ErrorOf("auto:2ms,per_row"), HasSubstr("no time budget"));
+  EXPECT_THAT(ErrorOf("auto:1e-2,2ms,per_row"), HasSubstr("auto:1e-2,per_row"));
+  EXPECT_THAT(ErrorOf("auto:per_row"), HasSubstr("'per_row'"));
   EXPECT_THAT(ErrorOf("hyper_auto:1e-2"), HasSubstr("unknown method 'auto'"));
   EXPECT_THAT(ErrorOf("hyper_learned:4"), HasSubstr("learned:4"));
   EXPECT_THAT(ErrorOf("learned:1e-3"), AllOf(HasSubstr("'1e-3'"), HasSubstr("learned:4")));

@@ -151,7 +151,7 @@ TEST(PrepareFlow, EveryCallIsBoundedByItsPredictedWork) {
   const auto flow = ServedTinyFlow();
   EXPECT_EQ(Prepare(Samples(6), flow, limits)->work.macs,
             2 * Prepare(Samples(3), flow, limits)->work.macs);
-  EXPECT_EQ(ChunkOf(*PrepareStream(stream, flow, limits), 64, 3).macs,
+  EXPECT_EQ(ChunkOf(*PrepareStream(stream, flow, limits), 64, 3).work.macs,
             Prepare(Samples(3), flow, limits)->work.macs);
   limits.request_macs_max = 1;
   ExpectRefused(Prepare(Samples(3), flow, limits), "MACs");
@@ -194,7 +194,7 @@ TEST(PrepareStream, ChunksAreRowsOfTheStream) {
       PrepareStream({.sample = Samples(100000), .chunk_rows = 10}, ServedTinyFlow(), kLimits);
   ASSERT_TRUE(stream.ok()) << stream.status();
   EXPECT_EQ(stream->rows, 100000);
-  const Work chunk = ChunkOf(*stream, 30, 10);
+  const Work chunk = ChunkOf(*stream, 30, 10).work;
   EXPECT_EQ(chunk.segment.first_row, 130u);
   EXPECT_EQ(chunk.segment.seed, 11u);
   EXPECT_EQ(chunk.segment.rows, 10);

@@ -214,10 +214,10 @@ TEST(InputSourceTest, BothDirectionsHaveTheConditionsOfTheDensity) {
   const auto probe = SafetensorsFile::Parse(ProbeBytes(*noise, 16).value());
   EXPECT_EQ(probe->Find("condition")->shape, (Shape{16, 2}));
   recipe.mutable_data()->set_density("rings");
-  EXPECT_THAT(std::string(
-                  InputSource::Make(recipe, spec, Direction::kNoiseToData, "").status().message()),
-              HasSubstr("'rings' have 0 numbers as their condition, condition.shape of the model "
-                        "says 2"));
+  EXPECT_THAT(
+      std::string(InputSource::Make(recipe, spec, Direction::kNoiseToData, "").status().message()),
+      HasSubstr("'rings' have 0 numbers as their condition, condition.shape of the model "
+                "says 2"));
 }
 
 TEST(InputSourceTest, PointsOfAFileKeepTheirConditions) {
