@@ -8,11 +8,11 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "training/bounds/bounds.h"
+#include "training/bounds/coverage.h"
 #include "training/command_options.h"
 #include "training/commands.h"
 #include "training/data/dataset.h"
-#include "training/fit/bounds.h"
-#include "training/measure/coverage.h"
 #include "training/run.h"
 
 namespace hyperserve {

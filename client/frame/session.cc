@@ -13,6 +13,7 @@
 #include "client/retry.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {

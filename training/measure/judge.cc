@@ -12,6 +12,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/plan_error.h"
 #include "core/io/tensor.h"
+#include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"

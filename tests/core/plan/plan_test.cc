@@ -231,6 +231,10 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("ab2:0"), HasSubstr("at least 1"));
   EXPECT_THAT(ErrorOf("ab2:64"), HasSubstr("at most 63"));
   EXPECT_THAT(ErrorOf("learned:65"), HasSubstr("[0, 64]"));
+  EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
+}
+
+TEST(Plan, ErrorsOfGridsNameTheWayOut) {
   EXPECT_THAT(ErrorOf("euler:4@cos"), AllOf(HasSubstr("grid 'cos'"), HasSubstr("sway(c)")));
   for (const char* grid : {"", "sway", "sway(", "sway(x)", "cosine(1)", "[]", "[0,1", "[0,-1]"}) {
     EXPECT_THAT(ErrorOf(absl::StrCat("euler:4@", grid)),
@@ -244,7 +248,6 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("ab2:4@cosine"), HasSubstr("'ab2' takes no grid"));
   EXPECT_THAT(ErrorOf("learned:4@cosine"), HasSubstr("'learned' takes no grid"));
   EXPECT_THAT(ErrorOf("auto:1e-2@cosine"), HasSubstr("is not a tolerance"));
-  EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
 }
 
 TEST(StepGrid, SharesAreThoseOfTheFormulas) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/file.h"
+#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/images.h"

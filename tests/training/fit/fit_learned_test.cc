@@ -17,13 +17,13 @@
 #include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "training/bounds/bounds.h"
+#include "training/bounds/coverage.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
-#include "training/fit/bounds.h"
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
-#include "training/measure/coverage.h"
 #include "training/measure/measure.h"
 
 namespace hyperserve {

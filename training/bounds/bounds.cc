@@ -1,4 +1,4 @@
-#include "training/fit/bounds.h"
+#include "training/bounds/bounds.h"
 
 #include <algorithm>
 #include <array>
@@ -21,8 +21,8 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "training/bounds/fit_distance.h"
 #include "training/data/dataset.h"
-#include "training/fit/fit_distance.h"
 #include "training/fit/parameters.h"
 #include "training/fit/trajectory.h"
 #include "training/measure/measure.h"

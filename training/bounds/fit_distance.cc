@@ -1,4 +1,4 @@
-#include "training/fit/fit_distance.h"
+#include "training/bounds/fit_distance.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "training/measure/coverage.h"
+#include "training/bounds/coverage.h"
 
 #include <algorithm>
 #include <cmath>
