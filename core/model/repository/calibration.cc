@@ -14,8 +14,8 @@ namespace {
 
 // A fixed or adaptive plan; default and auto name no method.
 absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
-  HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
-  if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;
+  absl::StatusOr<Plan> plan = ParsePlan(text);
+  if (!plan.ok() || plan->fixed() != nullptr || plan->adaptive() != nullptr) return plan;
   return absl::InvalidArgumentError(
       absl::StrCat("'", text, "' names no method and steps or tolerance, as dopri5:1e-5 does"));
 }
@@ -26,7 +26,8 @@ absl::StatusOr<Plan> ParseDefaultPlan(const std::string& text) {
     HS_ASSIGN_OR_RETURN(plan, ParseDefinitePlan(text));
   }
   if (plan.tier != Tier::kFast) return plan;
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "': tier fast is not built yet"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "': a default plan runs on every device; tier fast needs a GPU"));
 }
 
 absl::StatusOr<Plan> ParseMeasuredPlan(const std::string& text) {
