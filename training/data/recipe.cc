@@ -236,10 +236,10 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe) {
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
 absl::Status CheckTrainable(const ModelSpec& spec) {
-  if (spec.condition.empty()) return absl::OkStatus();
+  if (spec.condition.empty() || spec.kind == ModelKind::kFlow) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "condition.shape is ", ShapeText(spec.condition),
-      ", and the trainer has no data with conditions; fit the net elsewhere, and publish it"));
+      ", and the trainer's images come without conditions; fit the net elsewhere, and publish it"));
 }
 
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {

@@ -27,7 +27,7 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe);
 // Lower-case hex SHA-256 of the recipe's canonical bytes, for the provenance of a generation.
 std::string RecipeDigest(const Recipe& recipe);
 
-// kUnimplemented: the model takes conditions, which no source of data has.
+// kUnimplemented: a classifier takes conditions, which no source of images has.
 absl::Status CheckTrainable(const ModelSpec& spec);
 
 // The specs in the recipe, checked by the parsers of core/model, with their errors, and by
