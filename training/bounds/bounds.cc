@@ -121,10 +121,11 @@ absl::StatusOr<SolveInputs> RowsToCalibrate(const Recipe& recipe, const BoundOpt
   const bool flow = options.model->spec().kind == ModelKind::kFlow;
   int64_t chosen_by =
       std::max(int64_t{recipe.hypersolver().check_rows()}, flow ? kFlowCheckRows : kImageCheckRows);
-  // A small set of images keeps half of them for this.
-  const int64_t images = recipe.data().idx().validation_rows();
-  if (!flow) chosen_by = std::min(chosen_by, images / 2);
-  const int64_t there = flow ? kBoundRowsMax : images - chosen_by;
+  int64_t there = kBoundRowsMax;
+  if (const auto of_file = source.validation_rows()) {
+    chosen_by = std::min(chosen_by, *of_file / 2);  // a small set keeps half of its rows for this
+    there = std::min(there, *of_file - chosen_by);
+  }
   const int64_t rows = options.rows > 0 ? std::min(options.rows, there) : there;
   HS_ASSIGN_OR_RETURN(const SolveInputs all,
                       source.Validation(chosen_by + std::max<int64_t>(rows, 1)));

@@ -216,10 +216,11 @@ std::string SavingsTable(const std::vector<BoundedPlan>& plans) {
 }
 
 std::vector<ShiftedRows> Shifted(const SolveInputs& rows) {
-  if (rows.rows.dtype == Dtype::kF32) {
+  if (rows.entry == Entry::kState) {
     return {{.name = "starts times 1.5", .rows = Stretched(rows)}};
   }
-  if (rows.rows.shape.size() != 4 || rows.rows.shape[1] != 1) return {};
+  const bool grey = rows.rows.shape.size() == 4 && rows.rows.shape[1] == 1;
+  if (!grey || rows.rows.dtype != Dtype::kU8) return {};
   return {{.name = "turned by 30 degrees", .rows = Turned(rows)},
           {.name = "normal noise of deviation 0.2", .rows = Noisy(rows)}};
 }

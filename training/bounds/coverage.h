@@ -45,8 +45,7 @@ std::string SavingsTable(const std::vector<BoundedPlan>& plans);
 
 // Rows of another kind, from U8 images [rows, 1, height, width]: turned by 30 degrees about the
 // middle with zeros around, and with normal noise of deviation 0.2 added (values stay in [0, 1]).
-// States are multiplied by 1.5, which draws the rows from the tail. nullopt: no such kind of these
-// rows.
+// States are multiplied by 1.5, which draws the rows from the tail. Empty: none of these.
 struct ShiftedRows {
   std::string name;
   SolveInputs rows;

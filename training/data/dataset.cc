@@ -271,6 +271,11 @@ absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
   return FirstOf(files_->validation, rows, "validation");
 }
 
+std::optional<int64_t> InputSource::validation_rows() const {
+  if (!files_.has_value()) return std::nullopt;
+  return files_->validation.count();
+}
+
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {
   if (!files_.has_value()) return Drawn(kHeldOutSet, 0, rows);
   return FirstOf(files_->held_out, rows, "held-out");

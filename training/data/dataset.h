@@ -65,6 +65,7 @@ class InputSource {
   // The first rows of the other sets. kInvalidArgument: there are fewer.
   absl::StatusOr<SolveInputs> Validation(int64_t rows) const;
   absl::StatusOr<SolveInputs> HeldOut(int64_t rows) const;
+  std::optional<int64_t> validation_rows() const;  // nullopt: they are drawn, as many as one asks
 
  private:
   InputSource() = default;

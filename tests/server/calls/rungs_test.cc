@@ -52,6 +52,19 @@ TEST(RungsTest, SomeRowsOfData) {
   EXPECT_EQ(some.spec, all.spec);
 }
 
+TEST(RungsTest, SomeRowsHaveTheirOwnConditionsOrTheOneOfAll) {
+  HostTensor each = HostTensor::Zeros(Dtype::kF32, {3, 1});
+  HostTensor one = HostTensor::Zeros(Dtype::kF32, {1, 1});
+  for (size_t i = 0; i < 3; ++i) each.as<float>()[i] = static_cast<float>(i);
+  one.as<float>()[0] = 7;
+  const HostTensor data = HostTensor::Zeros(Dtype::kF32, {3, 2});
+  Work all{.segment = {.rows = 3, .data = data.view(), .condition = each.view()}};
+  all.spec.entry = Entry::kState;
+  EXPECT_THAT(AsDoubles(WorkOfRows(all, {2, 0}).segment.condition), ElementsAre(2, 0));
+  all.segment.condition = one.view();
+  EXPECT_THAT(AsDoubles(WorkOfRows(all, {2, 0}).segment.condition), ElementsAre(7));
+}
+
 TEST(RungsTest, SomeRowsOfNoiseAreTheStatesThatItIs) {
   for (const Tier tier : {Tier::kExact, Tier::kDouble}) {
     Work all{.segment = {.rows = 10, .seed = 3, .first_row = 100}, .bytes = 100};

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -90,6 +91,7 @@ TEST(InputSourceTest, ImageSetsShareNoRow) {
   for (const uint8_t pixel : FirstPixels(*source->HeldOut(50))) EXPECT_GE(pixel, 200);
   EXPECT_EQ(source->Training(3, 8).rows.bytes, source->Training(3, 8).rows.bytes);
   EXPECT_NE(source->Training(3, 8).rows.bytes, source->Training(4, 8).rows.bytes);
+  EXPECT_EQ(source->validation_rows(), 40);
   EXPECT_EQ(source->Validation(41).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -184,6 +186,7 @@ TEST(InputSourceTest, FlowsStartFromNoiseOrFromData) {
   const SolveInputs many = noise->Training(0, 5000);
   for (const float value : many.rows.as<float>()) squares += value * value;
   EXPECT_NEAR(squares / 10000, 1.0, 0.07);
+  EXPECT_EQ(noise->validation_rows(), std::nullopt);
   EXPECT_NE(noise->Training(0, 8).rows.bytes, noise->Validation(8)->rows.bytes);
   EXPECT_NE(noise->HeldOut(8)->rows.bytes, noise->Validation(8)->rows.bytes);
 }
