@@ -1,6 +1,7 @@
 // Whole solves of convolutional fields in the fused kernel (core/kernels/conv/conv.h): host time
 // from call to synchronise, median of 200; error against the readable twin in double; share of the
-// floor. The net is the paper's for MNIST: f 32-46-46-32 and g 65-32-32-32, 28x28.
+// floor. The net is the paper's for MNIST: f 32-46-46-32 and g 65-32-32-32, 28x28; the tables are
+// maps over the channels.
 //
 //   bench_conv_kernel           peers on the same card: python3 bench/conv_peers.py
 //   bench_conv_kernel --json    a JSON object a line, for bench/conv_results.py
@@ -16,8 +17,10 @@
 #include <cstdlib>
 #include <random>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "bench/device_timing.h"
 #include "core/kernels/conv/conv.h"
 #include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_model.h"
@@ -30,39 +33,35 @@
 namespace hyperserve::kernels {
 namespace {
 
-constexpr int kRepeats = 200, kWarmUps = 50;
 constexpr int64_t kRowsMax = 1024;
 constexpr double kFlopsPerSecond = 798e12;
-
-void Check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "bench_conv_kernel: %s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <class T>
-T* Allocate(size_t count) {
-  void* memory = nullptr;
-  Check(cudaMalloc(&memory, count * sizeof(T)));
-  return static_cast<T*>(memory);
-}
-
-// Host time from call to synchronise: the median.
-template <class Launch>
-double MedianSeconds(cudaStream_t stream, const Launch& launch) {
-  std::vector<double> seconds;
-  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    launch();
-    Check(cudaStreamSynchronize(stream));
-    const auto end = std::chrono::steady_clock::now();
-    if (i >= kWarmUps) seconds.push_back(std::chrono::duration<double>(end - begin).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
-  return seconds[kRepeats / 2];
-}
+constexpr float kSteepGain = 3.0f;  // of conv_peers.py too
 
 ConvModel PaperNet() { return testing::RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 1); }
+
+// The field alone, which is solved by a table of three evaluations.
+ConvModel PaperNetWithTable() {
+  ConvModel model = PaperNet();
+  model.correction.reset();
+  model.table = testing::RandomConvTable(32, 3, 2);
+  return model;
+}
+
+// With a net as the solvers of models/fashion have it.
+ConvModel PaperNetWithReadout() {
+  ConvModel model = PaperNetWithTable();
+  model.readout = testing::RandomConvReadout(32, 3, 32, 3, 3);
+  return model;
+}
+
+// Steep enough to take as many evaluations as `fashion` does, which is 34 in the mean.
+ConvModel SteepNet() {
+  ConvModel model = PaperNet();
+  model.correction.reset();
+  model.field = testing::RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model,
+                                       {46, 46}, 1, kSteepGain);
+  return model;
+}
 
 double MacsOf(const ConvModel& model, const ConvNet& net) {
   double macs = 0.0;
@@ -70,13 +69,27 @@ double MacsOf(const ConvModel& model, const ConvNet& net) {
   return macs * model.height * model.width;
 }
 
-double FloorSeconds(const ConvModel& model, const ConvPlan& plan, int64_t rows) {
+// Of a row.
+double MacsOf(const ConvModel& model, const ConvPlan& plan) {
+  if (model.table) {
+    auto macs = static_cast<double>(model.table->coefficients.size());
+    if (model.readout) {
+      macs += static_cast<double>(model.readout->down.size() + model.readout->up.size()) / 4;
+      for (const ConvLayer& layer : model.readout->middle) {
+        macs += static_cast<double>(layer.weight.size()) / 4;
+      }
+    }
+    return MacsOf(model, model.field) * model.table->evaluations() +
+           macs * model.height * model.width;
+  }
   const double evaluations = plan.steps * plan.tableau.solution_stages();
-  const double corrections = plan.hypersolved ? plan.steps : 0.0;
-  return 2.0 * static_cast<double>(rows) *
-         (MacsOf(model, model.field) * evaluations +
-          MacsOf(model, *model.correction) * corrections) /
-         kFlopsPerSecond;
+  const double of_corrections =
+      plan.hypersolved ? plan.steps * MacsOf(model, *model.correction) : 0;
+  return MacsOf(model, model.field) * evaluations + of_corrections;
+}
+
+double FloorSeconds(double macs, int64_t rows) {
+  return 2.0 * static_cast<double>(rows) * macs / kFlopsPerSecond;
 }
 
 class Solver {
@@ -90,7 +103,8 @@ class Solver {
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     z0_ = Allocate<float>(kRowsMax * elements_);
     z1_ = Allocate<float>(kRowsMax * elements_);
-    scratch_ = Allocate<std::byte>(ConvScratchBytes(program_, {.tableau = kRk4Tableau}));
+    scratch_ = Allocate<std::byte>(std::max(ConvScratchBytes(program_, ConvAdaptivePlan{}),
+                                            ConvScratchBytes(program_, ConvPlan{})));
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
     host_.resize(kRowsMax * elements_);
@@ -101,28 +115,40 @@ class Solver {
   const ConvModel& model() const { return model_; }
   const ConvProgram& program() const { return program_; }
 
-  double Seconds(const ConvPlan& plan, int64_t rows, int blocks = 0) {
-    return MedianSeconds(stream_, [&] { Solve(plan, rows, blocks); });
+  double Seconds(const ConvTask& task, int64_t rows, int blocks = 0) {
+    return MedianSeconds(stream_, [&] { Solve(task, rows, blocks); });
   }
 
-  std::vector<float> Ends(const ConvPlan& plan, int64_t rows, int blocks = 0) {
+  std::vector<float> Ends(const ConvTask& task, int64_t rows, int blocks = 0) {
     std::vector<float> z1(static_cast<size_t>(rows) * elements_);
     Check(cudaMemsetAsync(z1_, 0xff, z1.size() * sizeof(float), stream_));
-    Solve(plan, rows, blocks);
+    Solve(task, rows, blocks);
     Check(cudaStreamSynchronize(stream_));
     Check(cudaMemcpy(z1.data(), z1_, z1.size() * sizeof(float), cudaMemcpyDeviceToHost));
     return z1;
   }
 
+  // Evaluations of f of a row, the mean.
+  double Evaluations(const ConvAdaptivePlan& plan, int64_t rows) {
+    std::vector<int32_t> counts(static_cast<size_t>(rows));
+    Ends(plan, rows);
+    Check(cudaMemcpy(counts.data(), evaluations_, counts.size() * sizeof(int32_t),
+                     cudaMemcpyDeviceToHost));
+    double sum = 0.0;
+    for (const int32_t count : counts) sum += count;
+    return sum / static_cast<double>(rows);
+  }
+
   // Frobenius norm of the error over that of z1 - offset z0, on four rows of normals.
-  double Error(const ConvPlan& plan, double offset) {
+  template <class Plan = ConvPlan>
+  double Error(const Plan& plan, double offset) {
     constexpr int64_t kRows = 4;
     const std::vector<float> z1 = Ends(plan, kRows);
     double error = 0.0, norm = 0.0;
     for (size_t row = 0; row < kRows; ++row) {
       const std::vector<double> from(host_.begin() + row * elements_,
                                      host_.begin() + (row + 1) * elements_);
-      const std::vector<double> to = TwinConvSolve(model_, plan, from);
+      const std::vector<double> to = EndOf(TwinConvSolve(model_, plan, from));
       for (size_t i = 0; i < elements_; ++i) {
         error += std::pow(z1[row * elements_ + i] - to[i], 2.0);
         norm += std::pow(to[i] - offset * from[i], 2.0);
@@ -132,9 +158,17 @@ class Solver {
   }
 
  private:
-  void Solve(const ConvPlan& plan, int64_t rows, int blocks) {
-    const ConvRows args{.count = rows, .z0 = z0_, .z1 = z1_, .unfit = unfit_, .scratch = scratch_};
-    Check(SolveConv(program_, plan, args, stream_, blocks));
+  static std::vector<double> EndOf(std::vector<double> z) { return z; }
+  static std::vector<double> EndOf(TwinConvEnd end) { return std::move(end.z); }
+
+  void Solve(const ConvTask& task, int64_t rows, int blocks) {
+    const ConvRows args{.count = rows,
+                        .z0 = z0_,
+                        .z1 = z1_,
+                        .unfit = unfit_,
+                        .evaluations = evaluations_,
+                        .scratch = scratch_};
+    Check(SolveConv(program_, task, args, stream_, blocks));
   }
 
   ConvModel model_;
@@ -146,29 +180,51 @@ class Solver {
   float* z1_ = nullptr;
   void* scratch_ = nullptr;
   uint8_t* unfit_ = Allocate<uint8_t>(kRowsMax);
+  int32_t* evaluations_ = Allocate<int32_t>(kRowsMax);
 };
 
 enum class Form { kTable, kJson };
 
 constexpr const char* FormatOf(Form form) {
   return form == Form::kTable
-             ? "%-14s %6lld %9.4f %9.4f %6.2f   %.1e  %.1e"
+             ? "%-16s %6lld %9.4f %9.4f %6.2f   %.1e  %.1e"
              : "{\"plan\": \"%s\", \"rows\": %lld, \"ms\": %.4f, \"floor_ms\": %.4f, "
-               "\"share_of_floor\": %.2f, \"error_of_f\": %.1e, \"error_of_z\": %.1e}";
+               "\"share_of_floor\": %.2f, \"error_of_f\": %.1e, \"error_of_z\": %.1e";
 }
 
-void Run(Form form, Solver& solver, const char* name, const ConvPlan& plan) {
-  // An Euler step of one on [0, 1] is z + f(z).
-  const double f_error = solver.Error({}, 1.0), z_error = solver.Error(plan, 0.0);
+void PrintByBlocks(Solver& solver, const ConvTask& task, int64_t rows) {
+  for (int i = 0; i < 4; ++i) {
+    if (solver.program().images_at_once[i] == 0) continue;
+    std::printf("  %d: %.4f", 1 << i, 1e3 * solver.Seconds(task, rows, 1 << i));
+  }
+}
+
+// f_error: of one evaluation of f.
+void Run(Form form, Solver& solver, double f_error, const char* name, const ConvPlan& plan) {
+  const double z_error = solver.Error(plan, 0.0);
   for (const int64_t rows : {int64_t{1}, int64_t{32}, int64_t{256}, kRowsMax}) {
     const double seconds = solver.Seconds(plan, rows);
-    const double floor = FloorSeconds(solver.model(), plan, rows);
+    const double floor = FloorSeconds(MacsOf(solver.model(), plan), rows);
     std::printf(FormatOf(form), name, static_cast<long long>(rows), seconds * 1e3, floor * 1e3,
                 floor / seconds, f_error, z_error);
-    for (int i = 0; form == Form::kTable && i < 4; ++i) {
-      if (solver.program().images_at_once[i] == 0) continue;
-      std::printf("  %d: %.4f", 1 << i, 1e3 * solver.Seconds(plan, rows, 1 << i));
-    }
+    if (form == Form::kTable) PrintByBlocks(solver, plan, rows);
+    std::printf("%s\n", form == Form::kJson ? "}" : "");
+  }
+}
+
+// The error of z is that of z1 - z0 here.
+void RunAdaptive(Form form, Solver& solver, double f_error, const char* name,
+                 const ConvAdaptivePlan& plan) {
+  const double z_error = solver.Error(plan, 1.0);
+  for (const int64_t rows : {int64_t{1}, int64_t{32}, int64_t{256}}) {
+    const double seconds = solver.Seconds(plan, rows);
+    const double evaluations = solver.Evaluations(plan, rows);
+    const double floor =
+        FloorSeconds(MacsOf(solver.model(), solver.model().field) * evaluations, rows);
+    std::printf(FormatOf(form), name, static_cast<long long>(rows), seconds * 1e3, floor * 1e3,
+                floor / seconds, f_error, z_error);
+    std::printf(form == Form::kTable ? "  NFE %.1f" : ", \"evaluations_mean\": %.1f}", evaluations);
+    if (form == Form::kTable) PrintByBlocks(solver, plan, rows);
     std::printf("\n");
   }
 }
@@ -184,23 +240,37 @@ void PrintHead(Form form, const Solver& solver) {
   std::printf("%s, net 32-46-46-32 of 3x3 convolutions, 28x28, tier fast\n", card.name);
   std::printf("images at once with 1, 2, 4, 8 blocks to each: %d, %d, %d, %d\n", at_once[0],
               at_once[1], at_once[2], at_once[3]);
-  std::printf("plan             rows        ms  floor ms  share  error of f, of z  ms by blocks\n");
+  std::printf(
+      "plan               rows        ms  floor ms  share  error of f, of z  ms by blocks\n");
 }
 
 void RunAll(Form form) {
   Solver solver(PaperNet());
   PrintHead(form, solver);
-  Run(form, solver, "hyper_euler:2", {.steps = 2, .hypersolved = true});
-  Run(form, solver, "euler:1", {});
-  Run(form, solver, "rk4:2", {.tableau = kRk4Tableau, .steps = 2});
+  // An Euler step of one on [0, 1] is z + f(z).
+  const double f_error = solver.Error({}, 1.0);
+  Run(form, solver, f_error, "hyper_euler:2", {.steps = 2, .hypersolved = true});
+  Run(form, solver, f_error, "euler:1", {});
+  Run(form, solver, f_error, "rk4:2", {.tableau = kRk4Tableau, .steps = 2});
+  Solver with_table(PaperNetWithTable());
+  Run(form, with_table, f_error, "learned:3", {});
+  Solver with_readout(PaperNetWithReadout());
+  Run(form, with_readout, f_error, "learned:3 with g", {});
+  Solver steep(SteepNet());
+  RunAdaptive(form, steep, steep.Error({}, 1.0), "dopri5:1e-4", {.rtol = 1e-4, .atol = 1e-4});
 }
 
 // One solve for each number of blocks: for compute-sanitizer and ncu.
 void RunFew(int64_t rows) {
   Solver solver(PaperNet());
+  Solver with_table(PaperNetWithTable());
+  Solver with_readout(PaperNetWithReadout());
   for (int i = 0; i < 4; ++i) {
     if (solver.program().images_at_once[i] == 0) continue;
-    solver.Ends({.steps = 2, .hypersolved = true}, rows, 1 << i);
+    solver.Ends(ConvPlan{.steps = 2, .hypersolved = true}, rows, 1 << i);
+    solver.Ends(ConvAdaptivePlan{.rtol = 1.0, .atol = 1.0}, rows, 1 << i);
+    with_table.Ends(ConvPlan{}, rows, 1 << i);
+    with_readout.Ends(ConvPlan{}, rows, 1 << i);
   }
 }
 

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/device_timing.h"
 #include "core/kernels/flow/flow.h"
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_model.h"
@@ -34,41 +35,12 @@
 namespace hyperserve::kernels {
 namespace {
 
-constexpr int kRepeats = 200, kWarmUps = 50;
 constexpr int64_t kRowsMax = 1 << 20;
 constexpr double kFlopsPerSecond = 798e12;
 constexpr double kSlotsPerActivation = 10.0;
 constexpr double kSlotsPerSecond = 132 * 4 * 32 * 1.755e9;
 
 __global__ void Nothing() {}
-
-void Check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "bench_flow_kernel: %s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <class T>
-T* Allocate(size_t count) {
-  void* memory = nullptr;
-  Check(cudaMalloc(&memory, count * sizeof(T)));
-  return static_cast<T*>(memory);
-}
-
-// Host time from call to synchronise: the median.
-template <class Launch>
-double MedianSeconds(cudaStream_t stream, const Launch& launch) {
-  std::vector<double> seconds;
-  for (int i = 0; i < kWarmUps + kRepeats; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    launch();
-    Check(cudaStreamSynchronize(stream));
-    const auto end = std::chrono::steady_clock::now();
-    if (i >= kWarmUps) seconds.push_back(std::chrono::duration<double>(end - begin).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
-  return seconds[kRepeats / 2];
-}
 
 FlowModel PaperFlow(FlowActivation activation) {
   using testing::RandomFlowNet;

@@ -110,7 +110,7 @@ class Bench {
 
   // Latency of each request, seconds.
   absl::StatusOr<std::vector<double>> Serve(const std::vector<Request>& requests) {
-    Batcher batcher(BatcherOptionsOf(options_), runtime_, &Clock::Real());
+    Batcher batcher(BatcherOptionsOf(options_), {runtime_}, &Clock::Real());
     std::vector<double> latencies(requests.size());
     std::mutex mutex;
     std::condition_variable changed;

@@ -19,10 +19,11 @@ WORK = "net 32-46-46-32 of 3x3 convolutions, 28x28"
 def main(kernel, commit, folder):
     lines = subprocess.run([*shlex.split(kernel), "--json"], check=True, capture_output=True, text=True).stdout
     head, *rows = (json.loads(line) for line in lines.splitlines())
-    peers = dict(conv_peers.measure())
+    peers = conv_peers.measure()
     for row in rows:
-        if row["plan"] == "hyper_euler:2":
-            row["peers_ms"] = {name: round(ms, 4) for name, ms in peers[row["rows"]].items()}
+        of_row = peers.get((row["plan"], row["rows"]))
+        if of_row:
+            row["peers_ms"] = {name: round(ms, 4) for name, ms in of_row.items()}
     today = datetime.date.today().isoformat()
     put(folder, head, [{"work": WORK, "tier": "fast", **row, "commit": commit, "date": today} for row in rows])
 

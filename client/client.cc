@@ -33,6 +33,19 @@ HealthState FromWire(health::HealthCheckResponse::ServingStatus status) {
   }
 }
 
+// Reads a stream until `goes_on` says no, which is a good end, or the stream ends.
+template <class Message, class Stream, class GoesOn>
+Connection::Attempt Follow(grpc::ClientContext& context, Stream& stream, const GoesOn& goes_on) {
+  Message message;
+  while (stream.Read(&message)) {
+    if (goes_on(message)) continue;
+    context.TryCancel();
+    stream.Finish();
+    return {};
+  }
+  return {.status = stream.Finish()};
+}
+
 // Of conditions for each row of a stream, those of the rows that are left. One for all rows stays.
 void KeepLastRows(int64_t rows, v1::Tensor& condition) {
   const int64_t there = condition.shape().empty() ? 0 : condition.shape(0);
@@ -227,19 +240,22 @@ absl::Status Client::WatchHealth(const std::string& service, Deadline deadline,
                                  const std::function<bool(HealthState)>& on_state) {
   health::HealthCheckRequest request;
   request.set_service(service);
-  const auto attempt = [&](grpc::ClientContext& context) -> Connection::Attempt {
-    const auto stream = impl_->health_stub_->Watch(&context, request);
-    health::HealthCheckResponse state;
-    while (stream->Read(&state)) {
-      if (!on_state(FromWire(state.status()))) {
-        context.TryCancel();
-        stream->Finish();
-        return {};
-      }
-    }
-    return {.status = stream->Finish()};
+  const auto attempt = [&](grpc::ClientContext& context) {
+    return Follow<health::HealthCheckResponse>(
+        context, *impl_->health_stub_->Watch(&context, request),
+        [&](const auto& state) { return on_state(FromWire(state.status())); });
   };
   return impl_->calls_.Call(impl_->options_.retry, deadline, "", attempt);
+}
+
+absl::Status Client::WatchModels(Deadline deadline,
+                                 const std::function<bool(const v1::WatchModelsReply&)>& on_event) {
+  const v1::WatchModelsRequest request;
+  const auto attempt = [&](grpc::ClientContext& context) {
+    return Follow<v1::WatchModelsReply>(
+        context, *impl_->admin_stub_->WatchModels(&context, request), on_event);
+  };
+  return impl_->admin_.Call(impl_->options_.retry, deadline, "", attempt);
 }
 
 }  // namespace hyperserve

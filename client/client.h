@@ -78,6 +78,11 @@ class Client {
   absl::StatusOr<v1::UnloadModelReply> UnloadModel(const v1::UnloadModelRequest& request,
                                                    Deadline deadline);
 
+  // First what is served, then each change, until `on_event` returns false (then OK) or the
+  // deadline comes (then kDeadlineExceeded). `on_event` runs on the calling thread.
+  absl::Status WatchModels(Deadline deadline,
+                           const std::function<bool(const v1::WatchModelsReply&)>& on_event);
+
   // `service` is "" for the daemon or "model/<name>" for a model. CheckHealth returns kNotFound for
   // an unknown one. WatchHealth calls `on_state` on the calling thread with the first state and
   // with each change. It returns OK when `on_state` returns false, and kDeadlineExceeded at the

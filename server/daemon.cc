@@ -18,6 +18,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/batcher_options.h"
 #include "server/clock/clock.h"
+#include "server/event_names.h"
 #include "server/listener.h"
 #include "server/machine.h"
 #include "server/memory_watch.h"
@@ -79,32 +80,6 @@ ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devic
   return facts;
 }
 
-// How an event is called.
-struct EventNames {
-  const char* log;
-  const char* result;     // in metrics
-  bool of_model = false;  // else of a generation
-  bool bad = false;
-};
-
-EventNames NamesOf(Registry::Event::Kind kind) {
-  switch (kind) {
-    case Registry::Event::Kind::kModelLoaded:
-      return {.log = "model_loaded", .result = "loaded", .of_model = true};
-    case Registry::Event::Kind::kModelRefused:
-      return {.log = "model_refused", .result = "refused", .of_model = true, .bad = true};
-    case Registry::Event::Kind::kModelUnloaded:
-      return {.log = "model_unloaded", .result = "unloaded", .of_model = true};
-    case Registry::Event::Kind::kPublished:
-      return {.log = "published", .result = "published"};
-    case Registry::Event::Kind::kRefused:
-      return {.log = "refused", .result = "refused", .bad = true};
-    case Registry::Event::Kind::kRolledBack:
-      break;
-  }
-  return {.log = "rolled_back", .result = "rolled_back"};
-}
-
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
@@ -128,6 +103,8 @@ struct Daemon::Parts {
   void OnEvent(const Registry::Event& event);
   void OnModelEvent(const Registry::Event& event, const std::string& result);
   void OnBatch(const BatchReport& report);
+  void OnDeviceFull(int64_t rows);
+  void OnDeviceLost(const absl::Status& status);
   void SetHealth(const std::string& name, bool serving) const;
 
   Options options;  // those in force, from StartBatcher on
@@ -136,7 +113,8 @@ struct Daemon::Parts {
   grpc::ResourceQuota memory;  // of all connections
   Metrics metrics;
   RefusedModels refused;
-  std::unique_ptr<DeviceRuntime> runtime;  // before whatever may hold runs or a gate on it
+  // Before whatever may hold runs on them. The first one judges candidates and times plans.
+  std::vector<std::unique_ptr<DeviceRuntime>> runtimes;
   Environment environment;
   std::unique_ptr<Batcher> batcher;
   const CallService calls = MakeHyperserveService(&environment);
@@ -150,7 +128,8 @@ struct Daemon::Parts {
 
 absl::Status Daemon::Parts::StartBatcher() {
   const std::vector<DeviceInfo> devices = ListDevices();
-  options = InForce(std::move(options), MachineWith(devices));
+  const Machine machine = MachineWith(devices);
+  options = InForce(std::move(options), machine);
   environment.limits = LimitsOf(options);
   environment.metrics = &metrics;
   environment.models_folder = options.models;
@@ -160,18 +139,26 @@ absl::Status Daemon::Parts::StartBatcher() {
   for (const DeviceInfo& one : devices) {
     metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
   }
-  HS_ASSIGN_OR_RETURN(runtime, MakeDeviceRuntime(options.device));
-  environment.facts = FactsOf(options, devices, *runtime);
+  std::vector<DeviceRuntime*> served;
+  for (const std::string& device : DevicesOf(options, machine)) {
+    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
+    served.push_back(runtimes.emplace_back(std::move(runtime)).get());
+  }
+  environment.facts = FactsOf(options, devices, *served.front());
   BatcherOptions of_batcher = BatcherOptionsOf(options);
   of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
-  batcher = std::make_unique<Batcher>(std::move(of_batcher), runtime.get(), &Clock::Real());
+  of_batcher.on_device_full = [this](int64_t rows) { OnDeviceFull(rows); };
+  of_batcher.on_device_lost = [this](const absl::Status& status) { OnDeviceLost(status); };
+  batcher = std::make_unique<Batcher>(of_batcher, served, &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
 }
 
 absl::Status Daemon::Parts::StartListening() {
   SetUpGrpc();
-  memory.Resize(static_cast<size_t>(kMemoryOfConnections * options.memory_max));
+  const double arriving = kMemoryOfConnections * options.memory_max;
+  memory.Resize(static_cast<size_t>(arriving));
+  environment.arrivals.Bound(arriving, options.receive_bytes_max);
   const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
   const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
                           const CallService& service) {
@@ -230,11 +217,13 @@ void Daemon::Parts::ProbePorts() {
 
 absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
                                         const std::function<bool()>& interrupted) {
-  HS_RETURN_IF_ERROR(WarmUp(subject, options.batch_rows_max, interrupted, *runtime));
   const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
-  const auto rows = static_cast<int64_t>(std::max(1.0, options.batch_macs_max / field));
-  return TimePlans(subject, std::min<int64_t>(rows, options.batch_rows_max), interrupted, *runtime,
-                   Clock::Real());
+  const auto rows = static_cast<int64_t>(
+      std::clamp(options.batch_macs_max / field, 1.0, static_cast<double>(options.batch_rows_max)));
+  for (const auto& runtime : runtimes) {
+    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+  }
+  return TimePlans(subject, rows, interrupted, *runtimes.front(), Clock::Real());
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -243,7 +232,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
                                       .read_only = options.read_only,
                                       .gate_margin = options.gate_margin,
                                       .poll_seconds = options.poll_seconds,
-                                      .runtime = runtime.get(),
+                                      .runtime = runtimes.front().get(),
                                       .publish_queue_limit = options.publish_queue_max,
                                       .examination_macs_max = options.examination_macs_max,
                                       .examination_seconds_max = options.examination_seconds_max,
@@ -304,6 +293,24 @@ void Daemon::Parts::OnBatch(const BatchReport& report) {
   metrics.Observe(Metric::kBatchTurns, {report.model_label}, static_cast<double>(report.turns));
 }
 
+void Daemon::Parts::OnDeviceFull(int64_t rows) {
+  metrics.Increment(Metric::kDeviceFull, {options.device});
+  LogLine line = NewLogLine();
+  line.Add("event", "device_full").Add("device", options.device).Add("rows", rows);
+  Log(LogLevel::kWarn, line.Add("message", "they are solved in halves"));
+}
+
+// Only a new process gets the device back, so this one ends and its supervisor starts another.
+void Daemon::Parts::OnDeviceLost(const absl::Status& status) {
+  Log(LogLevel::kError, NewLogLine()
+                            .Add("event", "device_lost")
+                            .Add("device", options.device)
+                            .Add("message", std::string(status.message())));
+  environment.draining = true;
+  calls_listener.server->GetHealthCheckService()->SetServingStatus(false);
+  fault();
+}
+
 absl::Status Daemon::Parts::TellPorts() const {
   const std::string address = WithPort(options.address, calls_listener.port);
   const std::string admin_address = WithPort(options.admin_address, admin_listener.port);
@@ -322,8 +329,7 @@ absl::Status Daemon::Parts::TellPorts() const {
   return Annotate(WriteFileAtomically(options.ports_file, json), "--ports_file");
 }
 
-// Waits for the calls that were let in; for a stream, to its last chunk. False: the limit came
-// first.
+// Waits for the calls that were let in, a stream's to its last chunk. False: the limit came first.
 bool Daemon::Parts::FinishCalls() const {
   const Clock::TimePoint limit =
       Clock::Real().Now() +

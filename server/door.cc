@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "server/net/header_guard.h"
+
 namespace hyperserve {
 namespace {
 
@@ -76,6 +78,7 @@ void Door::Admit(Descriptor connection) {
     return;
   }
   Acceptor::NewConnectionParameters handed;
+  GuardHeaders(connection.get(), [refused = refused_] { refused("headers"); });
   handed.fd = connection.Release();
   acceptor_->HandleNewConnection(&handed);
 }

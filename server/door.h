@@ -22,8 +22,8 @@ namespace hyperserve {
 class Door {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
-  // Called on the door's thread for a connection that was closed at once: "all" or "peer", the
-  // limit that it would have passed.
+  // Called for a connection that was closed: "all" or "peer", the limit that it would have passed,
+  // on the door's thread; "headers" where it sent too many of them, on any thread.
   using Refused = std::function<void(std::string_view limit)>;
 
   // Accepts at once, on a thread of its own. The server of the acceptor runs already.

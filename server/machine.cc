@@ -28,11 +28,12 @@ double MemoryBytes() {
 }  // namespace
 
 Machine MachineWith(const std::vector<DeviceInfo>& devices) {
-  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const DeviceInfo& device) {
-    return device.name.starts_with("cuda:");
-  });
+  std::vector<std::string> gpus;
+  for (const DeviceInfo& device : devices) {
+    if (device.name.starts_with("cuda:")) gpus.push_back(device.name);
+  }
   return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-          .first_gpu = gpu == devices.end() ? "" : gpu->name,
+          .gpus = std::move(gpus),
           .descriptors = RaiseDescriptorLimit(),
           .memory_bytes = MemoryBytes()};
 }

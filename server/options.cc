@@ -17,6 +17,11 @@ namespace {
 constexpr double kPendingMacsOfCore = 3e12, kPendingMacsOfGpu = 1e15;
 constexpr double kBatchMacsOfCore = 5e7, kBatchMacsOfGpu = 1e11;
 // About 25 us of calls on a CPU, about 150 us of launches on a GPU.
+// A row of a flow costs a GPU next to nothing, a batch some tens of microseconds.
+constexpr int64_t kBatchRowsOfCpu = 256, kBatchRowsOfGpu = 65536;
+constexpr int64_t kQueueRowsOfCpu = 16384, kQueueRowsOfGpu = 1 << 22;
+constexpr int64_t kRequestRowsOfCpu = 16384, kRequestRowsOfGpu = 1 << 20;
+constexpr int64_t kChunkRowsOfCpu = 4096, kChunkRowsOfGpu = 65536;
 constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
 // The shipped corrections take up to 1e12.
 constexpr double kExaminationMacsOfCpu = 1e13, kExaminationMacsOfGpu = 1e15;
@@ -41,11 +46,11 @@ absl::Status CheckRange(std::string_view name, T value, double least, double mos
 }
 
 absl::Status CheckTexts(const Options& options) {
-  const bool cuda = options.device.starts_with("cuda:") && options.device.size() > 5 &&
-                    options.device.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (options.device != "cpu" && options.device != "auto" && !cuda) {
+  const bool gpu = options.device.starts_with("cuda:") && options.device.size() > 5 &&
+                   options.device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (options.device != "cpu" && options.device != "cuda" && options.device != "auto" && !gpu) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device=", options.device, " is none of cpu, cuda:N, auto"));
+        absl::StrCat("--device=", options.device, " is none of cpu, cuda, cuda:N, auto"));
   }
   if (options.log_level != "debug" && options.log_level != "info" && options.log_level != "warn" &&
       options.log_level != "error") {
@@ -78,8 +83,7 @@ std::vector<OptionLine> OptionLines(const Options& options) {
 }
 
 Options InForce(Options options, const Machine& machine) {
-  if (options.device == "auto")
-    options.device = machine.first_gpu.empty() ? "cpu" : machine.first_gpu;
+  if (options.device == "auto") options.device = machine.gpus.empty() ? "cpu" : "cuda";
   const bool cpu = options.device == "cpu";
   const auto decide = [](auto& value, auto choice) {
     if (value == 0) value = choice;
@@ -89,6 +93,12 @@ Options InForce(Options options, const Machine& machine) {
   decide(options.batch_macs_max, cpu ? kBatchMacsOfCore : kBatchMacsOfGpu);
   decide(options.examination_macs_max, cpu ? kExaminationMacsOfCpu : kExaminationMacsOfGpu);
   decide(options.evaluation_macs_fixed, cpu ? kFixedMacsOfCore : kFixedMacsOfGpu);
+  decide(options.batch_rows_max, cpu ? kBatchRowsOfCpu : kBatchRowsOfGpu);
+  decide(options.queue_rows_max,
+         std::max(cpu ? kQueueRowsOfCpu : kQueueRowsOfGpu, options.request_rows_max));
+  decide(options.request_rows_max,
+         std::min(cpu ? kRequestRowsOfCpu : kRequestRowsOfGpu, options.queue_rows_max));
+  decide(options.chunk_rows_default, cpu ? kChunkRowsOfCpu : kChunkRowsOfGpu);
   decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
   const int64_t connections = SharesOf(machine.descriptors).calls;
   decide(options.connections_max, std::min(connections, kConnectionsMost));
@@ -100,6 +110,11 @@ Options InForce(Options options, const Machine& machine) {
   bound(options.chunk_rows_default, options.request_rows_max);
   bound(options.connections_max, connections);
   return options;
+}
+
+std::vector<std::string> DevicesOf(const Options& options, const Machine& machine) {
+  return options.device == "cuda" && !machine.gpus.empty() ? machine.gpus
+                                                           : std::vector{options.device};
 }
 
 CallLimits LimitsOf(const Options& options) {
@@ -141,7 +156,7 @@ absl::Status ValidateOptions(const Options& options) {
   HS_RETURN_IF_ERROR(CheckRange<type>(#name, options.name, least, most));
   HYPERSERVE_NUMBER_OPTIONS(HYPERSERVE_CHECK)
 #undef HYPERSERVE_CHECK
-  if (options.request_rows_max > options.queue_rows_max) {
+  if (options.queue_rows_max > 0 && options.request_rows_max > options.queue_rows_max) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--request_rows_max=", options.request_rows_max, " is more than --queue_rows_max=",
         options.queue_rows_max, ": such a request could never be queued"));

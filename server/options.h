@@ -18,7 +18,8 @@ namespace hyperserve {
 #define HYPERSERVE_TEXT_OPTIONS(X)                                                                \
   X(models, "models", "folder", "the model repository that is served")                            \
   X(check, "", "folder", "checks this model or repository, names what does not fit, and exits")   \
-  X(device, "auto", "cpu, cuda:N or auto", "where models run; auto: the first GPU, else the CPU") \
+  X(device, "auto", "cpu, cuda, cuda:N or auto",                                                  \
+    "where models run; cuda: on all GPUs; auto: the same, or the CPU where there is none")        \
   X(address, "127.0.0.1:8500", "host:port", "calls; port 0: any free one")                        \
   X(admin_address, "127.0.0.1:8501", "host:port",                                                 \
     "Admin calls: whoever reaches it can change what is served")                                  \
@@ -33,12 +34,13 @@ namespace hyperserve {
 #define HYPERSERVE_NUMBER_OPTIONS(X)                                                               \
   X(int32_t, solvers, 0, 0, 1024, "threads",                                                       \
     "each runs one batch at a time; 0: the cores of the CPU, or two for a GPU")                    \
-  X(int64_t, batch_rows_max, 256, 1, 65536, "rows",                                                \
-    "of one batch; larger requests are split and merged again")                                    \
+  X(int64_t, batch_rows_max, 0, 0, 65536, "rows",                                                  \
+    "of one batch; larger requests are split and merged again; 0: 256 on a CPU, 65536 on a GPU")   \
   X(int64_t, queue_delay_max_us, 500, 0, 1000000, "microseconds",                                  \
     "the oldest row waits no longer for company, and only while all solvers are busy")             \
-  X(int64_t, queue_rows_max, 16384, 1, 1 << 24, "rows",                                            \
-    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED")                                \
+  X(int64_t, queue_rows_max, 0, 0, 1 << 24, "rows",                                                \
+    "waiting in all queues; more are shed with RESOURCE_EXHAUSTED; 0: 16384 on a CPU, 4194304 on " \
+    "a GPU")                                                                                       \
   X(int64_t, queue_bytes_max, 256 << 20, 1 << 20, int64_t{1} << 40, "bytes",                       \
     "of inputs and outputs of all that is not answered yet, and again of replies that are not "    \
     "read yet; half of the latter for one client")                                                 \
@@ -57,8 +59,9 @@ namespace hyperserve {
     "in memory, those that gave way to shorter ones among them; 0: eight for each solver")         \
   X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                       \
     "of a batch, at least one evaluation of f; then shorter work goes first")                      \
-  X(int64_t, request_rows_max, 16384, 1, 1 << 24, "rows",                                          \
-    "of one request or chunk; at most queue_rows_max, else it could never be queued")              \
+  X(int64_t, request_rows_max, 0, 0, 1 << 24, "rows",                                              \
+    "of one request or chunk; at most queue_rows_max, else it could never be queued; 0: 16384 on " \
+    "a CPU, 1048576 on a GPU")                                                                     \
   X(int64_t, steps_max, 10000, 1, 10000000, "steps",                                               \
     "K of a fixed plan, and steps of an adaptive row, accepted and rejected")                      \
   X(int64_t, save_at_max, 1000, 0, 1000000, "depths",                                              \
@@ -86,8 +89,9 @@ namespace hyperserve {
     "at once on one connection; a client's further ones wait at its end")                          \
   X(int64_t, stream_rows_max, int64_t{1} << 40, 1, int64_t{1} << 60, "rows",                       \
     "of one SampleStream; its deadline is the nearer bound")                                       \
-  X(int64_t, chunk_rows_default, 4096, 1, 1 << 24, "rows",                                         \
-    "of a chunk of SampleStream where the client names none and the reply's limit allows")         \
+  X(int64_t, chunk_rows_default, 0, 0, 1 << 24, "rows",                                            \
+    "of a chunk of SampleStream where the client names none and the reply's limit allows; 0: "     \
+    "4096 on a CPU, 65536 on a GPU")                                                               \
   X(double, deadline_default_seconds, 30, 0.001, 86400, "seconds",                                 \
     "of calls that bring no deadline; streams and Admin: deadline_max_seconds")                    \
   X(double, deadline_max_seconds, 600, 0.001, 86400, "seconds", "every wait is bounded")           \
@@ -130,13 +134,16 @@ std::vector<OptionLine> OptionLines(const Options& options);
 // The facts of a machine that defaults depend on.
 struct Machine {
   int cores = 1;
-  std::string first_gpu;       // "cuda:0"; empty: none
-  int64_t descriptors = 1024;  // that the process may open
-  double memory_bytes = 8e9;   // of the machine or, where that is less, of the container
+  std::vector<std::string> gpus;  // "cuda:0"
+  int64_t descriptors = 1024;     // that the process may open
+  double memory_bytes = 8e9;      // of the machine or, where that is less, of the container
 };
 // The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
 // machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.
 Options InForce(Options options, const Machine& machine);
+
+// The devices that `device` in force means, in their order: one, or all GPUs.
+std::vector<std::string> DevicesOf(const Options& options, const Machine& machine);
 
 // The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
 // come from InForce.

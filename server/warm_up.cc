@@ -135,8 +135,9 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
       continue;
     }
     for (const int64_t rows : buckets) {
-      HS_RETURN_IF_ERROR(
-          Annotate(runtime.WarmUp(spec, OneStep(spec), rows, interrupted), "warm-up"));
+      const absl::Status warm = runtime.WarmUp(spec, OneStep(spec), rows, interrupted);
+      if (rows > 1 && absl::IsResourceExhausted(warm)) break;  // batches will be halved
+      HS_RETURN_IF_ERROR(Annotate(warm, "warm-up"));
     }
     BatchSpec fast = spec;
     fast.tier = Tier::kFast;
@@ -163,6 +164,7 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
     const TimedPart part = PartOf(measured, spec);
     for (const int64_t rows : sizes) {
       const auto seconds = MedianSeconds(spec, part.control, rows, interrupted, runtime, clock);
+      if (rows > 1 && absl::IsResourceExhausted(seconds.status())) break;
       if (!seconds.ok()) return Annotate(seconds.status(), "timing");
       measured.times.push_back(
           {.rows = static_cast<int>(rows), .seconds = part.repeats * *seconds});

@@ -19,6 +19,10 @@ fi
 
 targets=("$@")
 echo "build: $folder ${targets[*]} ($jobs at once; a first build takes a while)"
-progress=--quiet
-if [ -t 1 ]; then progress=; fi
-ninja $progress -C "$folder" -j "$jobs" "${targets[@]}"
+# A terminal shows a line that changes. Elsewhere ninja prints a line for each step: one of them every 20 seconds is enough.
+seldom() { awk '/^\[[0-9]+\/[0-9]+\] / { if (systime() - last >= 20) { last = systime(); print; fflush() } next } { print; fflush() }'; }
+if [ -t 1 ]; then
+  ninja -C "$folder" -j "$jobs" "${targets[@]}"
+else
+  ninja -C "$folder" -j "$jobs" "${targets[@]}" | seldom
+fi

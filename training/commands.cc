@@ -30,9 +30,12 @@
 #include "training/fit/fit_learned.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
+#include "training/measure/judge.h"
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
 #include "training/measure/rivals.h"
+#include "training/report/page.h"
+#include "training/report/report.h"
 
 namespace hyperserve {
 namespace {
@@ -79,36 +82,6 @@ absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
   HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
   return run;
-}
-
-// How good the model is: accuracy on the test images, or mean log-density of fresh points.
-absl::StatusOr<std::string> Quality(const Run& run, const std::shared_ptr<const Model>& model,
-                                    const std::string& data_folder) {
-  const ModelSpec& spec = model->spec();
-  const bool flow = spec.kind == ModelKind::kFlow;
-  HS_ASSIGN_OR_RETURN(const Plan reference, ParsePlan(run.recipe.calibrate().reference()));
-  Solve solve{.model = model,
-              .correction = nullptr,
-              .plan = reference,
-              .direction = flow ? Direction::kDataToNoise : Direction::kForward,
-              .log_density = flow ? LogDensity::kDivergence : LogDensity::kNone,
-              .batch = run.recipe.calibrate().batch()};
-  HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(run.recipe, spec, solve.direction, data_folder));
-  HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(run.recipe.calibrate().rows()));
-  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*run.runtime, solve, rows));
-  const std::string solved = absl::StrFormat("under %s, %.1f evaluations a row (%d held-out rows)",
-                                             PrintPlan(reference), solution.nfe, rows.count());
-  if (flow) {
-    double sum = 0;
-    for (const double value : solution.log_density.as<double>()) sum += value;
-    return absl::StrFormat("mean log-density %.4f %s", sum / rows.count(), solved);
-  }
-  HS_ASSIGN_OR_RETURN(LabelledImages test,
-                      LoadImages(data_folder, IdxPart::kTest, spec.input.shape, model->outputs()));
-  test.labels.resize(rows.count());
-  return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
-                         solved);
 }
 
 // The served generation of a method's folder, else its newest; nullopt: there is none.
@@ -307,7 +280,8 @@ absl::Status TrainModel(const CommandOptions& options) {
   Rivals rivals(*model, measurer);
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
                       CalibrateModel(run->recipe, *run->runtime, *model, rivals));
-  HS_ASSIGN_OR_RETURN(const std::string quality, Quality(*run, model, options.data));
+  HS_ASSIGN_OR_RETURN(const std::string quality,
+                      Quality(run->recipe, *run->runtime, model, options.data));
   if (StopRequested()) return Stopped();
   HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
@@ -375,6 +349,29 @@ absl::Status Calibrate(const CommandOptions& options) {
                calibration.device);
   if (options.picture.empty()) return absl::OkStatus();
   return DrawCalibration(run->recipe.name(), shown, options.picture);
+}
+
+absl::Status Report(const CommandOptions& options) {
+  if (options.html.empty()) return absl::InvalidArgumentError("report takes --html=FILE");
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HS_ASSIGN_OR_RETURN(const ReportContent content,
+                      GatherReport(run->recipe, *run->runtime, run->model_folder, options.data));
+  HS_RETURN_IF_ERROR(WriteFileAtomically(options.html, ReportPage(content)));
+  absl::PrintF("%s\n", options.html);
+  return absl::OkStatus();
+}
+
+absl::Status Judge(const CommandOptions& options) {
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, model->spec(), options.data));
+  HS_ASSIGN_OR_RETURN(const std::string quality,
+                      Quality(run->recipe, *run->runtime, model, options.data));
+  absl::PrintF("%s: %s\n", run->recipe.name(), quality);
+  if (!run->recipe.data().has_density()) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(const Judgement judgement, JudgeFlow(run->recipe, *run->runtime, model));
+  absl::PrintF("%s\n", JudgementText(judgement));
+  return absl::OkStatus();
 }
 
 }  // namespace hyperserve

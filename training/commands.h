@@ -22,6 +22,7 @@ struct CommandOptions {
   int iterations = 0;     // of training; 0: as the recipe says
   std::string from;       // hypersolver: generation folder to start from; empty: none
   std::string picture;    // calibrate: PNG to draw; empty: none
+  std::string html;       // report: the page to write
   bool replace = false;   // model: replaces the model of that name
   bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
   bool renew = false;     // calibrate: follows each generation by one with what was measured now
@@ -39,5 +40,10 @@ absl::Status TrainHypersolver(const CommandOptions& options);
 // prints the plans of the corrections, chooses the default plan among all, and changes no
 // generation: where `renew` is set, each one is followed by another with the same weights.
 absl::Status Calibrate(const CommandOptions& options);
+// Writes a page of HTML about the model and the generations that are served.
+absl::Status Report(const CommandOptions& options);
+// Prints how good a base model is: its accuracy, or its log-density with a test of its samples
+// against the recipe's density. Writes nothing.
+absl::Status Judge(const CommandOptions& options);
 
 }  // namespace hyperserve

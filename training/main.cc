@@ -24,7 +24,7 @@
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
 ABSL_FLAG(std::string, data, "/usr/share/datasets/fashion-mnist",
-          "folder of the IDX files, for recipes that learn from images");
+          "recipes of images: the folder of their files; of points: the file of rows, - for stdin");
 ABSL_FLAG(std::string, models, "", "model repository: written by model, read by the others");
 ABSL_FLAG(std::string, out, "",
           "hypersolver: repository for the new generation; --models if empty");
@@ -41,6 +41,7 @@ ABSL_FLAG(bool, renew, false,
 ABSL_FLAG(bool, measured, false,
           "calibrate: measure nothing, choose the default plan among what was measured before");
 ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
+ABSL_FLAG(std::string, html, "", "report: the page to write, which needs no other file");
 
 namespace hyperserve {
 namespace {
@@ -53,13 +54,17 @@ struct TrainerCommand {
   std::string_view flags;  // separated by blanks; the first two are needed
   absl::Status (*run)(const CommandOptions& options);
 };
-constexpr std::array<TrainerCommand, 3> kCommands = {{
+constexpr std::array<TrainerCommand, 5> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
      "recipe models out from data device threads iterations", TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
      "recipe models picture renew measured data device threads", Calibrate},
+    {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
+     "recipe models html data device threads", Report},
+    {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
+     "recipe models data device threads", Judge},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {
@@ -154,6 +159,7 @@ absl::Status RunCommand(const std::string& command) {
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .from = absl::GetFlag(FLAGS_from),
                                .picture = absl::GetFlag(FLAGS_picture),
+                               .html = absl::GetFlag(FLAGS_html),
                                .replace = absl::GetFlag(FLAGS_replace),
                                .measured = absl::GetFlag(FLAGS_measured),
                                .renew = absl::GetFlag(FLAGS_renew)};

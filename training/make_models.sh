@@ -2,7 +2,7 @@
 # Makes the repository models/ from the recipes: base models, corrections, learned solvers, calibration.
 #   training/make_models.sh BIN_DIR DATA_DIR OUT_DIR [DEVICE]
 # BIN_DIR holds hyperserve-train (HYPERSERVE_TRAIN names another command), DATA_DIR the IDX files of Fashion-MNIST. The
-# three models are made side by side, each by its own process; logs stand in OUT_DIR/logs, out of the repository's way.
+# models are made side by side, each by its own process; logs stand in OUT_DIR/logs, out of the repository's way.
 # A model that is in OUT_DIR/models already is left as it is, and said to have failed.
 set -euo pipefail
 if (($# < 3 || $# > 4)); then
@@ -22,7 +22,7 @@ make_model() {
 }
 
 jobs=()
-for name in fashion pinwheel rings; do
+for name in checkerboard circles fashion pinwheel rings; do
   make_model "$name" > "$out/logs/$name.log" 2>&1 &
   jobs+=("$!:$name")
 done

@@ -27,6 +27,7 @@
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -233,10 +234,10 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
     HS_RETURN_IF_ERROR(CheckNoInput());
     return load;
   }
-  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
-  HS_ASSIGN_OR_RETURN(rows, FitRows(std::move(rows), arguments[0], InputShape(load.model),
-                                    absl::GetFlag(FLAGS_limit)));
-  HS_ASSIGN_OR_RETURN(load.rows, ForTier(rows, load.plan.tier));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  HS_ASSIGN_OR_RETURN(const HostTensor rows, FitInput(std::move(file), InputShape(load.model),
+                                                      absl::GetFlag(FLAGS_limit)));
+  load.rows = ForTier(rows, load.plan.tier);
   if (load.rows->shape[0] < load.rows_per_request) {
     return UsageError(absl::StrCat("--rows=", load.rows_per_request,
                                    ": one request is to have more rows than the input, which has ",

@@ -18,6 +18,7 @@
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -129,7 +130,7 @@ void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>
   if (tensor.bytes.empty()) return;
   const int64_t columns = tensor.elements() / tensor.shape[0];
   for (int64_t i = 0; i < columns; ++i) {
-    cells.push_back(ShortNumber(ElementAsDouble(tensor, row * columns + i)));
+    cells.push_back(ShortNumber(ElementAsDouble(tensor.view(), row * columns + i)));
   }
 }
 
@@ -160,12 +161,12 @@ std::string PrintTable(const Classified& all, const std::optional<double>& accur
 absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
-  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(
-      rows, FitRows(std::move(rows), arguments[0], InputShape(model), absl::GetFlag(FLAGS_limit)));
-  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(HostTensor rows,
+                      FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  rows = ForTier(rows, plan.tier);
   HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
   HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
   HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));

@@ -18,6 +18,7 @@ absl::StatusOr<int64_t> RunPublish(const Arguments& arguments);
 absl::StatusOr<int64_t> RunRollback(const Arguments& arguments);
 absl::StatusOr<int64_t> RunLoad(const Arguments& arguments);
 absl::StatusOr<int64_t> RunUnload(const Arguments& arguments);
+absl::StatusOr<int64_t> RunWatch(const Arguments& arguments);
 absl::StatusOr<int64_t> RunHealth(const Arguments& arguments);
 absl::StatusOr<int64_t> RunBench(const Arguments& arguments);
 

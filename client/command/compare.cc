@@ -21,6 +21,7 @@
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -88,9 +89,7 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
   const int64_t state_bytes = ElementCount(StateShape(problem.model)).value_or(1) * 8;
   const int64_t batch = RowsPerRequest(state_bytes);
   HostTensor converted;
-  if (problem.rows) {
-    HS_ASSIGN_OR_RETURN(converted, ForTier(*problem.rows, plan.tier));
-  }
+  if (problem.rows) converted = ForTier(*problem.rows, plan.tier);
   HS_ASSIGN_OR_RETURN(const HostTensor condition,
                       ConditionFromFlags(problem.model, plan, problem.count));
   std::vector<Part> parts((problem.count + batch - 1) / batch);
@@ -135,8 +134,8 @@ Comparison Compare(const PlanRun& run, const PlanRun& reference) {
     if (!run.ledger.converged(row) || !reference.ledger.converged(row)) continue;
     double difference = 0, size = 0;
     for (int64_t i = row * columns; i < (row + 1) * columns; ++i) {
-      const double wanted = ElementAsDouble(reference.state, i);
-      const double delta = ElementAsDouble(run.state, i) - wanted;
+      const double wanted = ElementAsDouble(reference.state.view(), i);
+      const double delta = ElementAsDouble(run.state.view(), i) - wanted;
       difference += delta * delta;
       size += wanted * wanted;
     }
@@ -176,10 +175,9 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
       return UsageError(absl::StrCat("--rows=", absl::GetFlag(FLAGS_rows), " draws samples, but ",
                                      arguments[0], " is given: --limit cuts it"));
     }
-    HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
-    HS_ASSIGN_OR_RETURN(problem.rows,
-                        FitRows(std::move(rows), arguments[0], InputShape(problem.model),
-                                absl::GetFlag(FLAGS_limit)));
+    HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
+    HS_ASSIGN_OR_RETURN(problem.rows, FitInput(std::move(file), InputShape(problem.model),
+                                               absl::GetFlag(FLAGS_limit)));
     problem.count = problem.rows->shape[0];
     return problem;
   }

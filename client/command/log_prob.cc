@@ -16,6 +16,7 @@
 #include "client/wire_tensor.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -54,12 +55,12 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::Get
 absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
-  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(
-      rows, FitRows(std::move(rows), arguments[0], InputShape(model), absl::GetFlag(FLAGS_limit)));
-  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(HostTensor rows,
+                      FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
+  rows = ForTier(rows, plan.tier);
   HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
   HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
   SolveLedger ledger;
@@ -80,8 +81,8 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
   }
   TextTable table({"row", "log_prob", "status"});
   for (int64_t row = 0; row < ledger.rows(); ++row) {
-    table.Add(
-        {absl::StrCat(row), ShortestText(ElementAsDouble(log_prob, row)), ledger.status_name(row)});
+    table.Add({absl::StrCat(row), ShortestText(ElementAsDouble(log_prob.view(), row)),
+               ledger.status_name(row)});
   }
   PrintOut(absl::StrCat(table.Print(), ledger.Summary(), "\n"));
   return ledger.failed_rows();

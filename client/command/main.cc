@@ -11,20 +11,21 @@ using hyperserve::Command;
 constexpr Command kCommands[] = {
     {.name = "classify",
      .arguments = "INPUT",
-     .summary = "labels of images: IDX (gzipped or not), safetensors or CSV",
-     .flags = "model plan condition limit labels top_k probabilities logits batch concurrency "
-              "tensor generation max_steps request_id",
+     .summary = "labels of images: a file of NPY, safetensors, IDX or CSV, or - for stdin",
+     .flags =
+         "model plan condition limit labels top_k probabilities logits batch concurrency tensor "
+         "reply_dtype generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunClassify},
     {.name = "sample",
      .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
-     .flags = "model plan condition rows seed first_row log_density out generation max_steps "
-              "request_id",
+     .flags = "model plan condition rows seed first_row log_density out reply_dtype generation "
+              "max_steps request_id",
      .run = hyperserve::RunSample},
     {.name = "log-prob",
      .arguments = "INPUT",
-     .summary = "log-density of points under a flow: CSV or safetensors",
+     .summary = "log-density of points under a flow: a file as for classify",
      .flags = "model plan condition limit batch concurrency tensor generation max_steps "
               "request_id",
      .arguments_min = 1,
@@ -34,7 +35,7 @@ constexpr Command kCommands[] = {
      .arguments = "INPUT",
      .summary = "the bare initial value problem: from inputs or states, own span and save-at",
      .flags = "model plan condition state span save_at partial_states direction out limit batch "
-              "concurrency tensor generation max_steps request_id",
+              "concurrency tensor reply_dtype generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunSolve},
@@ -75,6 +76,10 @@ constexpr Command kCommands[] = {
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunUnload},
+    {.name = "watch",
+     .summary = "what is served, then each change of it until --timeout",
+     .flags = "admin_address",
+     .run = hyperserve::RunWatch},
     {.name = "health",
      .arguments = "[SERVICE]",
      .summary = "health of the daemon, or of model/NAME",

@@ -18,6 +18,7 @@
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
@@ -138,15 +139,16 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   const std::string out = absl::GetFlag(FLAGS_out);
   HS_RETURN_IF_ERROR(CheckOut(out));
-  HS_ASSIGN_OR_RETURN(HostTensor rows, ReadRows(arguments[0], absl::GetFlag(FLAGS_tensor)));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
   HS_ASSIGN_OR_RETURN(v1::SolveRequest request, RequestFromFlags());
   const Shape state_shape = StateShape(model);
-  HS_ASSIGN_OR_RETURN(rows, FitRows(std::move(rows), arguments[0],
-                                    absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
-                                    absl::GetFlag(FLAGS_limit)));
-  HS_ASSIGN_OR_RETURN(rows, ForTier(rows, plan.tier));
+  HS_ASSIGN_OR_RETURN(
+      HostTensor rows,
+      FitInput(std::move(file), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
+               absl::GetFlag(FLAGS_limit)));
+  rows = ForTier(rows, plan.tier);
   HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
   HS_ASSIGN_OR_RETURN(const Solved solved,
                       Send(client, model, plan, std::move(request), rows, condition));

@@ -10,6 +10,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "client/frame/failure.h"
@@ -129,8 +130,8 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
     bool negated = false;
     absl::CommandLineFlag* flag = FindFlag(command, name, negated);
     if (flag == nullptr) {
-      return UsageError(
-          absl::StrCat("--", Absl(name), " is not an option of ", Absl(command.name)));
+      return UsageError(absl::StrCat("--", Absl(name), " is not an option of ", Absl(command.name),
+                                     "; it takes --", absl::StrJoin(FlagsOf(command), ", --")));
     }
     std::string value = negated ? "false" : "true";
     if (equals < word.size()) {

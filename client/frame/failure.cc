@@ -29,7 +29,8 @@ std::string_view WhatToDo(absl::StatusCode code) {
     case absl::StatusCode::kDeadlineExceeded:
       return "raise --timeout, send fewer rows at a time (--batch), or choose a cheaper plan";
     case absl::StatusCode::kUnavailable:
-      return "check that the daemon runs and --address (publish, rollback: --admin_address) is "
+      return "check that the daemon runs and --address (publish, rollback, load, unload, watch: "
+             "--admin_address) is "
              "right; if it is draining or loading, try again later";
     case absl::StatusCode::kUnimplemented:
       return "this daemon cannot do it; the message says what is missing";

@@ -31,6 +31,9 @@ ABSL_FLAG(bool, allow_narrower, false,
           "publish also what serves fewer steps or a narrower range of eps than the active one");
 ABSL_FLAG(int64_t, max_steps, 0, "step limit of an adaptive row; 0: the server's");
 ABSL_FLAG(std::string, request_id, "", "name of the request in the daemon's log; empty: made here");
+ABSL_FLAG(std::string, reply_dtype, "",
+          "of states, samples, logits and probabilities in the reply: F16, F32, or F64 in tier "
+          "double; empty: that of the tier");
 ABSL_FLAG(std::string, tensor, "",
           "which tensor of a safetensors file; empty: x, or the only one there is");
 ABSL_FLAG(std::string, condition, "",
@@ -38,7 +41,7 @@ ABSL_FLAG(std::string, condition, "",
 ABSL_FLAG(int64_t, limit, 0, "use only the first rows of the input; 0: all");
 ABSL_FLAG(int64_t, batch, 64, "rows of one request; longer inputs are sent as several");
 ABSL_FLAG(int, concurrency, 2, "requests under way at a time");
-ABSL_FLAG(std::string, labels, "", "IDX file of the true labels, to print the accuracy");
+ABSL_FLAG(std::string, labels, "", "file of the true labels (as INPUT), to print the accuracy");
 ABSL_FLAG(int, top_k, 0, "ask for the k most probable classes");
 ABSL_FLAG(bool, probabilities, false, "ask for the probabilities of all classes");
 ABSL_FLAG(bool, logits, false, "ask for the logits");
@@ -87,6 +90,12 @@ absl::Status CheckTime(const absl::Flag<absl::Duration>& flag) {
                                  absl::FormatDuration(kTimeMax), "]: ", self.Help()));
 }
 
+absl::Status CheckReplyDtype() {
+  const std::string name = absl::GetFlag(FLAGS_reply_dtype);
+  if (name.empty() || name == "F16" || name == "F32" || name == "F64") return absl::OkStatus();
+  return UsageError(absl::StrCat("--reply_dtype=", name, ": there are F16, F32 and F64"));
+}
+
 absl::Status CheckHostPort(const absl::Flag<std::string>& flag) {
   const absl::Status status = ParseHostPort(absl::GetFlag(flag), /*port_min=*/1).status();
   if (status.ok()) return status;
@@ -100,6 +109,7 @@ absl::Status CheckHostPort(const absl::Flag<std::string>& flag) {
 absl::Status CheckFlags() {
   HS_RETURN_IF_ERROR(CheckHostPort(FLAGS_address));
   HS_RETURN_IF_ERROR(CheckHostPort(FLAGS_admin_address));
+  HS_RETURN_IF_ERROR(CheckReplyDtype());
   HS_RETURN_IF_ERROR(CheckTime(FLAGS_timeout));
   HS_RETURN_IF_ERROR(CheckTime(FLAGS_duration));
   HS_RETURN_IF_ERROR(CheckLeast<int64_t>(FLAGS_generation, 0));

@@ -24,6 +24,7 @@ ABSL_DECLARE_FLAG(int64_t, parent_generation);
 ABSL_DECLARE_FLAG(bool, allow_narrower);
 ABSL_DECLARE_FLAG(int64_t, max_steps);
 ABSL_DECLARE_FLAG(std::string, request_id);
+ABSL_DECLARE_FLAG(std::string, reply_dtype);
 ABSL_DECLARE_FLAG(std::string, tensor);
 ABSL_DECLARE_FLAG(std::string, condition);
 ABSL_DECLARE_FLAG(int64_t, limit);

@@ -89,22 +89,15 @@ void JsonWriter::TensorLevel(const HostTensor& tensor, size_t dimension, size_t&
     return;
   }
   const size_t at = element++;
-  switch (tensor.dtype) {
-    case Dtype::kF32:
-      Value(tensor.as<float>()[at]);
-      return;
-    case Dtype::kF64:
-      Value(tensor.as<double>()[at]);
-      return;
-    case Dtype::kI64:
-      Value(tensor.as<int64_t>()[at]);
-      return;
-    case Dtype::kU8:
-      Value(tensor.as<uint8_t>()[at]);
-      return;
-    case Dtype::kF16:  // no reply holds F16
-      Raw("null");
-      return;
+  if (tensor.dtype == Dtype::kI64) {
+    Value(tensor.as<int64_t>()[at]);
+    return;
+  }
+  const double number = ElementAsDouble(tensor.view(), static_cast<int64_t>(at));
+  if (tensor.dtype == Dtype::kF64) {
+    Value(number);
+  } else {
+    Value(static_cast<float>(number));  // what fits it, in the fewest digits
   }
 }
 

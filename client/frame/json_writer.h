@@ -32,7 +32,7 @@ class JsonWriter {
   JsonWriter& Value(Integer number) {
     return Raw(std::to_string(number));
   }
-  // Nested arrays in the tensor's shape. F16 elements become null.
+  // Nested arrays in the tensor's shape.
   JsonWriter& Value(const HostTensor& tensor);
   template <std::ranges::input_range Range>
   requires(!std::convertible_to<Range, std::string_view>) JsonWriter& Value(const Range& values) {

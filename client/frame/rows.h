@@ -10,34 +10,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
 
-// Reads [rows, ...] with at least one row. A path that ends in .safetensors: the tensor
-// `tensor_name`; if it is empty, the only tensor, or "x". One that ends in .csv: as ParseCsv. Any
-// other: IDX (U8), gzipped or not. Failures name the path.
-absl::StatusOr<HostTensor> ReadRows(const std::string& path, const std::string& tensor_name);
+// ReadRows and FitRows (core/io/rows.h), whose failures become FileErrors here.
+absl::StatusOr<RowsFile> ReadInput(const std::string& path, const std::string& tensor_name);
+absl::StatusOr<HostTensor> FitInput(RowsFile file, const Shape& row_shape, int64_t limit);
 
-// Comma-separated numbers, one row in each line, as F64 [rows, columns]. Skips a header in the
-// first line and empty lines. kInvalidArgument names a line that is not numbers or has another
-// length.
-absl::StatusOr<HostTensor> ParseCsv(std::string_view text);
-
-// The first `limit` rows (0: all) of the file `path` as [rows, row_shape...]. Dimensions of one
-// element may be left out or added. A line of a CSV file has no shape: its numbers are taken in the
-// model's order. Any other shape is a FileError that names both, also where the number of elements
-// fits: the numbers would stand in another order. Precondition: at least one row.
-absl::StatusOr<HostTensor> FitRows(HostTensor rows, const std::string& path, const Shape& row_shape,
-                                   int64_t limit);
-
-// Converts rows to the dtype that the tier takes: F64 for double, else F32; U8 stays. A FileError
-// for F16.
-absl::StatusOr<HostTensor> ForTier(const HostTensor& rows, Tier tier);
-
-// One element as a double. Precondition: not F16.
-double ElementAsDouble(const HostTensor& tensor, int64_t index);
+// Converts rows to the dtype that the tier takes: F64 for double, else F32; U8 stays.
+HostTensor ForTier(const HostTensor& rows, Tier tier);
 
 // The share of `labels` that equal the first labels of an IDX file. A FileError where it holds
 // fewer.

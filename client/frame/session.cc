@@ -13,6 +13,7 @@
 #include "client/retry.h"
 #include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
@@ -20,6 +21,13 @@ namespace {
 
 // Below the client's own limit, to leave room for the other fields of the reply.
 constexpr int64_t kReplyBytesMax = 48 << 20;
+
+// CheckFlags has looked at the name.
+v1::Dtype ReplyDtypeFromFlags() {
+  v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
+  (void)v1::Dtype_Parse(absl::StrCat("DTYPE_", absl::GetFlag(FLAGS_reply_dtype)), &dtype);
+  return dtype;
+}
 
 }  // namespace
 
@@ -99,6 +107,7 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
+  options.set_reply_dtype(ReplyDtypeFromFlags());
   if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);
   return options;
 }
@@ -123,8 +132,8 @@ absl::StatusOr<HostTensor> ConditionFromFlags(const v1::GetModelReply& model, co
     std::ranges::copy(*numbers, one.as<double>().begin());
     return ForTier(one, plan.tier);
   }
-  HS_ASSIGN_OR_RETURN(HostTensor conditions, ReadRows(said, /*tensor_name=*/""));
-  HS_ASSIGN_OR_RETURN(conditions, FitRows(std::move(conditions), said, shape, /*limit=*/0));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(said, /*tensor_name=*/""));
+  HS_ASSIGN_OR_RETURN(const HostTensor conditions, FitInput(std::move(file), shape, /*limit=*/0));
   const int64_t there = conditions.shape[0];
   if (there != 1 && there != rows) {
     return FileError(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/engine/captured/captured_work.h"
 #include "core/engine/devices.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_flow.h"
@@ -30,11 +31,17 @@ void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
 // RowErrorSquares of core/engine/readable/row_numbers.h; F64 [B] on the device.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                             const std::vector<double>& rtol, const std::vector<double>& atol);
+// What the device says after a failure. Waits for it. kFull: the last call failed for want of
+// memory, and the next may not. kLost: every further call of this process fails.
+enum class DeviceState { kGood, kFull, kLost };
+DeviceState StateOfDevice();
 // A flow with its weights packed on `device`. Waits for the copy. Precondition:
 // kernels::FlowMisfit(model).empty().
 std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,
                                           kernels::FlowPrecision precision, at::Device device);
 // A field of convolutions likewise. Precondition: kernels::ConvMisfit(model).empty().
 std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel& model, at::Device device);
+// Where work of the device is captured.
+std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device device);
 
 }  // namespace hyperserve

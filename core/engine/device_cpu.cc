@@ -1,4 +1,5 @@
 // Linked into builds without CUDA.
+#include "core/engine/captured/captured_work.h"
 #include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
@@ -10,6 +11,8 @@
 namespace hyperserve {
 
 std::vector<DeviceInfo> CudaDevices() { return {}; }
+
+DeviceState StateOfDevice() { return DeviceState::kGood; }
 
 void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built without CUDA"); }
 
@@ -24,6 +27,10 @@ std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel&, kernels::Fl
 }
 
 std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel&, at::Device) {
+  TORCH_CHECK(false, "built without CUDA");
+}
+
+std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

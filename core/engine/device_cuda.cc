@@ -100,6 +100,16 @@ std::vector<DeviceInfo> CudaDevices() {
   return devices;
 }
 
+DeviceState StateOfDevice() {
+  // The last error goes away when it is read, unless it is one that stays.
+  const cudaError_t last = cudaGetLastError();
+  const cudaError_t now = cudaDeviceSynchronize();
+  if (now == cudaErrorMemoryAllocation || last == cudaErrorMemoryAllocation) {
+    return DeviceState::kFull;
+  }
+  return now == cudaSuccess ? DeviceState::kGood : DeviceState::kLost;
+}
+
 void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows) {
   const c10::DeviceGuard guard(rows.device());
   rows.scalar_type() == at::kDouble ? FillNormals<double>(seed, first_row, rows)

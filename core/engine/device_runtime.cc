@@ -4,12 +4,16 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/captured/step_graphs.h"
 #include "core/engine/device.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/fused/conv_run.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_convs.h"
@@ -17,6 +21,7 @@
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/fused_run.h"
 #include "core/engine/readable/readable_run.h"
+#include "core/engine/readable/slot_run.h"
 #include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_model.h"
@@ -28,7 +33,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr std::string_view kFused = "fused";
+constexpr std::string_view kFused = "fused", kGraph = "graph", kReadable = "readable";
 constexpr int64_t kEvaluationsAtOnce = 64;  // of one Advance
 
 absl::StatusOr<std::vector<SolvedSegment>> SolveToEnd(Run& run,
@@ -89,13 +94,17 @@ class TorchRuntime final : public DeviceRuntime {
         streams_(device) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
-                            return CatchExceptions("packing a model", [&] {
+                            return CatchDeviceFaults("packing a model", [&] {
                               return IsOfImages(spec) ? convs_.Supports(spec)
                                                       : flows_.Supports(spec);
                             });
                           }});
+      graphs_.emplace(device);
+      engines_.push_back({kGraph, [this](const BatchSpec& spec, int64_t rows) {
+                            return graphs_->Supports(spec, rows);
+                          }});
     }
-    engines_.push_back({"readable", ReadableSupports});
+    engines_.push_back({kReadable, ReadableSupports});
   }
 
   std::string_view device() const override { return device_name_; }
@@ -103,14 +112,25 @@ class TorchRuntime final : public DeviceRuntime {
 
   absl::StatusOr<StartedRun> StartRun(const BatchSpec& spec, int64_t rows) override {
     HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines_));
-    return CatchExceptions("starting a run", [&]() -> absl::StatusOr<StartedRun> {
-      if (choice.engine != kFused) {
+    return CatchDeviceFaults("starting a run", [&]() -> absl::StatusOr<StartedRun> {
+      if (choice.engine == kGraph) {
+        if (std::optional<StepGraphs::Lease> lease = graphs_->Take(spec, rows)) {
+          return StartedRun{
+              .run = MakeSlotRun(spec, std::move(lease->stream), rows, std::move(lease->graph)),
+              .choice = std::move(choice)};
+        }
+        choice.engine = kReadable;
+        absl::StrAppend(&choice.why, "; not graph: ", kGraphLanes, " runs use captured steps now");
+      }
+      if (choice.engine == kReadable) {
         return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
                           .choice = std::move(choice)};
       }
       if (IsOfImages(spec)) {
-        HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedConv> conv, convs_.Find(spec));
-        return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(conv)),
+        FindFusedConv find = [this, spec](int64_t evaluations) {
+          return convs_.Find(spec, evaluations);
+        };
+        return StartedRun{.run = MakeConvRun(spec, streams_.Lease(), std::move(find)),
                           .choice = std::move(choice)};
       }
       FindFusedFlow find = [this, spec](int64_t evaluations) {
@@ -124,6 +144,27 @@ class TorchRuntime final : public DeviceRuntime {
   absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                       const std::function<bool()>& cancelled) override {
     HS_ASSIGN_OR_RETURN(StartedRun started, StartRun(spec, rows));
+    HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, control, rows, cancelled));
+    if (!graphs_ || started.choice.engine != kReadable) return absl::OkStatus();
+    HS_ASSIGN_OR_RETURN(
+        const bool captured, CatchDeviceFaults("warm-up", [&] {
+          return absl::StatusOr<bool>(graphs_->Capture(spec, rows, streams_.Lease()));
+        }));
+    // The first run in each lane finds its memory.
+    std::vector<StartedRun> runs;
+    while (captured && runs.size() < kGraphLanes) {
+      HS_ASSIGN_OR_RETURN(started, StartRun(spec, rows));
+      HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, control, rows, cancelled));
+      runs.push_back(std::move(started));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static bool IsOfImages(const BatchSpec& spec) { return spec.model->state_shape().size() == 3; }
+
+  static absl::Status SolveZeros(Run& run, const BatchSpec& spec, const StepControl& control,
+                                 int64_t rows, const std::function<bool()>& cancelled) {
     const HostTensor zeros = ZeroRows(spec, rows);
     HostTensor condition;
     if (const Shape& features = spec.model->spec().condition; !features.empty()) {
@@ -131,12 +172,9 @@ class TorchRuntime final : public DeviceRuntime {
     }
     const Segment segment = {
         .rows = rows, .data = zeros.view(), .condition = condition.view(), .control = control};
-    HS_RETURN_IF_ERROR(started.run->Admit(segment).status());
-    return SolveToEnd(*started.run, cancelled).status();
+    HS_RETURN_IF_ERROR(run.Admit(segment).status());
+    return SolveToEnd(run, cancelled).status();
   }
-
- private:
-  static bool IsOfImages(const BatchSpec& spec) { return spec.model->state_shape().size() == 3; }
 
   static HostTensor ZeroRows(const BatchSpec& spec, int64_t rows) {
     if (spec.entry == Entry::kNoise) return {};
@@ -149,7 +187,8 @@ class TorchRuntime final : public DeviceRuntime {
   const std::string device_name_;
   FusedFlows flows_;
   FusedConvs convs_;
-  EngineKinds engines_;  // fixed after construction
+  std::optional<StepGraphs> graphs_;  // on CUDA
+  EngineKinds engines_;               // fixed after construction
   Streams streams_;
 };
 

@@ -1,7 +1,8 @@
 // A DeviceRuntime owns the state of one device that outlives a run, such as streams, and starts
 // runs on the engine that ChooseEngine names. A process has one for each device that it uses. Runs
 // are cheap to start and to destroy. No type of LibTorch crosses this header, and no exception
-// leaves it: failures of LibTorch are kInternal.
+// leaves it: failures are statuses as those of
+// Run::Advance.
 #pragma once
 
 #include <cstdint>

@@ -102,8 +102,9 @@ class Run {
   // Calls `cancelled`, if it is set, before each evaluation and returns kCancelled when it is true.
   // A fused engine makes all evaluations in one call, in launches of at most 20 ms, and calls
   // `cancelled` before each launch.
-  // kInternal where the device or LibTorch fails. After an error the run holds no rows and no
-  // results, and may be used again.
+  // kResourceExhausted where the device has no memory for the rows: fewer may fit. kUnavailable
+  // where the device is lost for this process. Else kInternal where it or LibTorch fails. After an
+  // error the run holds no rows and no results, and may be used again, unless the device is lost.
   virtual absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                        const std::function<bool()>& cancelled) = 0;
 

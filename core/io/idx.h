@@ -1,17 +1,17 @@
 // IDX files, the format of MNIST and Fashion-MNIST: two zero bytes, the element type, the number of
-// dimensions, big-endian sizes, then the elements. Only unsigned bytes are read.
+// dimensions, big-endian sizes, then the elements. Unsigned bytes and floats are read. Pure; any
+// thread.
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
 
 namespace hyperserve {
 
-// A U8 tensor of the file's shape: [images, rows, columns] or [labels]. Gzipped files are
-// recognised by their content. Files of more than 1 GiB, compressed or not, are refused. Fails as
-// ReadFile does; kInvalidArgument names the file and what is damaged. Any thread.
-absl::StatusOr<HostTensor> ReadIdx(const std::string& path);
+// A tensor of the file's shape, [images, rows, columns] or [labels], and of its elements: U8, F32
+// or F64. kInvalidArgument says what is damaged, or which element type is not read.
+absl::StatusOr<HostTensor> ParseIdx(std::string_view bytes);
 
 }  // namespace hyperserve

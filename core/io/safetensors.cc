@@ -100,22 +100,20 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// What people take for a safetensors file, by its first bytes; empty: nothing that is known.
-std::string Mistaken(std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.starts_with("PK\x03\x04")) {
-    return "this is a zip, as torch.save writes: save with safetensors.torch.save_file, or take "
-           "hyperserve.export";
+}  // namespace
+
+std::string_view MistakenFile(std::string_view bytes) {
+  if (bytes.starts_with("PK\x03\x04")) {
+    return "this is a zip, as torch.save and numpy.savez write: save weights with "
+           "safetensors.torch.save_file or hyperserve.export, an array with numpy.save";
   }
-  if (text.starts_with("version https://git-lfs")) {
+  if (bytes.starts_with("version https://git-lfs")) {
     return "this is a pointer of Git LFS, not the file: run `git lfs pull`";
   }
-  if (text.starts_with("\x1f\x8b")) return "this is gzip: unpack it first";
-  if (text.starts_with("\x80")) return "this is a pickle, which is never read";
+  if (bytes.starts_with("\x1f\x8b")) return "this is gzip: unpack it first";
+  if (bytes.starts_with("\x80")) return "this is a pickle, which is never read";
   return "";
 }
-
-}  // namespace
 
 struct SafetensorsFile::Contents {
   Mapping mapping;    // the bytes of Open
@@ -134,8 +132,9 @@ absl::Status SafetensorsFile::Contents::Read(std::span<const std::byte> bytes) {
   const uint64_t length = ReadLength(bytes);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
     // Only here: a header of, say, 128 bytes begins with the byte that begins a pickle.
-    if (const std::string mistaken = Mistaken(bytes); !mistaken.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: ", mistaken));
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (const std::string_view mistaken = MistakenFile(text); !mistaken.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: ", Absl(mistaken)));
     }
     return absl::InvalidArgumentError(
         absl::StrCat("not a safetensors file: it announces a header of ", length, " bytes, has ",
@@ -184,6 +183,20 @@ const std::map<std::string, TensorView, std::less<>>& SafetensorsFile::tensors()
 
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
   return contents_->metadata;
+}
+
+std::string_view SafetensorsFile::bytes() const {
+  if (!contents_->owned.empty()) return contents_->owned;
+  const std::span<const std::byte> mapped = contents_->mapping.bytes();
+  return {reinterpret_cast<const char*>(mapped.data()), mapped.size()};
+}
+
+void SafetensorsFile::Release(std::span<const std::byte> part) {
+  if (contents_->owned.empty()) return;  // mapped pages are the system's anyway
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
+  if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 absl::StatusOr<TensorView> SafetensorsFile::Find(std::string_view name) const {

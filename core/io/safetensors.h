@@ -37,6 +37,10 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
+  std::string_view bytes() const;  // the whole file
+  // Gives the memory of a part of a file of Parse back to the system, in whole pages: the part may
+  // read as zeros from then on. So whoever copies a large file piece by piece never holds it twice.
+  void Release(std::span<const std::byte> part);
   const std::map<std::string, std::string>& metadata() const;  // the header's __metadata__
   // kNotFound names the tensor that is missing and lists those that the file holds.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
@@ -46,6 +50,10 @@ class SafetensorsFile {
   explicit SafetensorsFile(std::unique_ptr<Contents> contents);
   std::unique_ptr<Contents> contents_;
 };
+
+// What a file is that people take for another, by its first bytes: a zip, a pickle, gzip, a pointer
+// of Git LFS. Says in words what to do. Empty: nothing that is known.
+std::string_view MistakenFile(std::string_view bytes);
 
 // The bytes of a file with these tensors. The data begins at a multiple of 8 bytes, and tensors of
 // wide elements come first, so each tensor is aligned to its elements. Equal arguments give equal

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/io/half.h"
 
 namespace hyperserve {
 namespace {
@@ -18,15 +19,20 @@ constexpr bool InOrder() {
 }
 static_assert(InOrder(), "kDtypes lists the dtypes in the order of Dtype");
 
+// The element at `index` as it stands in the bytes; a view into a file may not be aligned for T.
 template <class T>
-std::vector<double> NumbersOf(const TensorView& array) {
-  std::vector<double> numbers(array.bytes.size() / sizeof(T));
+T ElementAt(const TensorView& array, int64_t index) {
+  T element;
+  std::memcpy(&element, array.bytes.data() + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return element;
+}
+
+template <class T, class Round>
+void Fill(const TensorView& from, HostTensor& to, Round round) {
+  const std::span<T> numbers = to.as<T>();
   for (size_t i = 0; i < numbers.size(); ++i) {
-    T number;  // copied, since a view into a file may not be aligned for T
-    std::memcpy(&number, array.bytes.data() + i * sizeof(T), sizeof(T));
-    numbers[i] = static_cast<double>(number);
+    numbers[i] = round(ElementAsDouble(from, static_cast<int64_t>(i)));
   }
-  return numbers;
 }
 
 }  // namespace
@@ -119,20 +125,43 @@ HostTensor JoinRows(std::span<const HostTensor> parts) {
   return whole;
 }
 
-std::vector<double> AsDoubles(const TensorView& array) {
+double ElementAsDouble(const TensorView& array, int64_t index) {
   switch (array.dtype) {
     case Dtype::kF32:
-      return NumbersOf<float>(array);
+      return ElementAt<float>(array, index);
     case Dtype::kF64:
-      return NumbersOf<double>(array);
-    case Dtype::kU8:
-      return NumbersOf<uint8_t>(array);
-    case Dtype::kI64:
-      return NumbersOf<int64_t>(array);
+      return ElementAt<double>(array, index);
     case Dtype::kF16:
-      break;  // excluded by the contract
+      return FloatFromHalf(ElementAt<uint16_t>(array, index));
+    case Dtype::kU8:
+      return ElementAt<uint8_t>(array, index);
+    case Dtype::kI64:
+      return static_cast<double>(ElementAt<int64_t>(array, index));
+    case Dtype::kBF16:
+      return FloatFromBfloat16(ElementAt<uint16_t>(array, index));
   }
-  return {};
+  return 0;
+}
+
+std::vector<double> AsDoubles(const TensorView& array) {
+  std::vector<double> numbers(array.bytes.size() / DtypeSize(array.dtype));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = ElementAsDouble(array, static_cast<int64_t>(i));
+  }
+  return numbers;
+}
+
+HostTensor ConvertedTo(const TensorView& array, Dtype dtype) {
+  if (array.shape.empty() && array.bytes.empty()) return {.dtype = dtype, .shape = {}, .bytes = {}};
+  HostTensor to = HostTensor::Zeros(dtype, array.shape);
+  if (dtype == Dtype::kF16) {
+    Fill<uint16_t>(array, to, HalfFromDouble);
+  } else if (dtype == Dtype::kF64) {
+    Fill<double>(array, to, [](double x) { return x; });
+  } else {
+    Fill<float>(array, to, [](double x) { return static_cast<float>(x); });
+  }
+  return to;
 }
 
 }  // namespace hyperserve

@@ -13,7 +13,7 @@
 
 namespace hyperserve {
 
-enum class Dtype { kF32, kF64, kF16, kU8, kI64 };
+enum class Dtype { kF32, kF64, kF16, kU8, kI64, kBF16 };
 
 // The table of dtypes, in the order of Dtype. All other knowledge about them is derived from it.
 struct DtypeEntry {
@@ -21,17 +21,19 @@ struct DtypeEntry {
   std::string_view name;  // as in safetensors; the wire's name is DTYPE_ and this
   size_t size;            // bytes of one element
 };
-inline constexpr std::array<DtypeEntry, 5> kDtypes = {{{Dtype::kF32, "F32", 4},
+inline constexpr std::array<DtypeEntry, 6> kDtypes = {{{Dtype::kF32, "F32", 4},
                                                        {Dtype::kF64, "F64", 8},
                                                        {Dtype::kF16, "F16", 2},
                                                        {Dtype::kU8, "U8", 1},
-                                                       {Dtype::kI64, "I64", 8}}};
+                                                       {Dtype::kI64, "I64", 8},
+                                                       {Dtype::kBF16, "BF16", 2}}};
 
 constexpr const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 constexpr size_t DtypeSize(Dtype dtype) { return EntryOf(dtype).size; }
 constexpr std::string_view DtypeName(Dtype dtype) { return EntryOf(dtype).name; }
+constexpr bool IsFloating(Dtype dtype) { return dtype != Dtype::kU8 && dtype != Dtype::kI64; }
 std::optional<Dtype> DtypeFromName(std::string_view name);  // nullopt: not in the table
-std::string DtypeNames();  // "F32, F64, F16, U8, I64", for error messages
+std::string DtypeNames();  // "F32, F64, F16, U8, I64, BF16", for error messages
 
 using Shape = std::vector<int64_t>;
 std::string ShapeText(const Shape& shape);  // "[64, 1, 28, 28]"
@@ -85,7 +87,12 @@ void AppendRows(const TensorView& part, HostTensor& whole);
 // All rows of all parts, in order.
 HostTensor JoinRows(std::span<const HostTensor> parts);
 
-// All elements as doubles, in order. Precondition: not F16.
+// All elements as doubles, in order; one of them. Exact but for I64 beyond 2^53. Precondition: the
+// index is below the number of elements.
 std::vector<double> AsDoubles(const TensorView& array);
+double ElementAsDouble(const TensorView& array, int64_t index);
+// A copy with each element rounded to the nearest of F32, F64 or F16; what is too large for F16
+// becomes infinite there. Precondition: `dtype` is one of these three.
+HostTensor ConvertedTo(const TensorView& array, Dtype dtype);
 
 }  // namespace hyperserve

@@ -80,6 +80,7 @@ Admission BatchLoop::Admit(const std::shared_ptr<PendingRequest>& request) {
   if (intake_ == Intake::kDraining) {
     return {.status = absl::UnavailableError("the server is shutting down; try another one")};
   }
+  if (!lost_.ok()) return {.status = lost_};
   request->counted.client = clients_.Enter(work.client, request->arrival());
   Admission admission = Judge(*request);
   if (!admission.status.ok()) return admission;
@@ -138,10 +139,13 @@ bool BatchLoop::Step(Seat& seat) {
 void BatchLoop::Settle(Seat& seat) {
   if (seat.run_->empty()) return;
   LiveRun::Settled settled = seat.run_->Settle(*clock_);
-  if (!settled.again.empty()) TryAgain(*seat.run_->origin().queue, std::move(settled.again));
+  if (!settled.again.empty() || settled.full_rows > 0) {
+    TryAgain(*seat.run_->origin().queue, std::move(settled.again), settled.full_rows);
+  }
   for (LiveRun::Ended& ended : settled.ended) {
     const std::shared_ptr<PendingRequest>& request = ended.piece.request;
     if (!ended.rows.ok()) {
+      if (absl::IsUnavailable(ended.rows.status())) LoseDevice(ended.rows.status());
       Finish(request, ended.rows.status());
       continue;
     }
@@ -217,7 +221,7 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
   for (const Piece& piece : turn.taken.dead) Finish(piece.request, piece.request->Death(now));
   if (turn.start != nullptr) {
     int64_t rows = 0;
-    for (const Piece& piece : turn.taken.pieces) rows += piece.segment.rows;
+    for (const Piece& piece : turn.taken.pieces) rows += NextPart(piece).rows;
     absl::StatusOr<std::unique_ptr<LiveRun>> run = pool_.Start(turn.start, turn.place, rows);
     if (!run.ok()) {
       Refuse(std::move(turn), run.status(), now);
@@ -235,21 +239,41 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
 }
 
 void BatchLoop::Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now) {
-  std::vector<Piece>& pieces = turn.taken.pieces;
-  if (pieces.size() == 1) {
-    Finish(pieces.front().request, status);
-  } else {
-    for (Piece& piece : pieces) piece.alone = true;
-    TryAgain(*turn.start, std::move(pieces));
+  const bool shared = turn.taken.pieces.size() > 1;
+  std::vector<Piece> again;
+  int64_t rows = 0;
+  if (absl::IsUnavailable(status)) LoseDevice(status);
+  for (Piece& piece : turn.taken.pieces) {
+    rows += NextPart(piece).rows;
+    if (MayTryAgain(status, shared, piece)) {
+      again.push_back(std::move(piece));
+    } else {
+      Finish(piece.request, status);
+    }
   }
+  TryAgain(*turn.start, std::move(again), absl::IsResourceExhausted(status) ? rows : 0);
   const std::lock_guard lock(mutex_);
   RunEnded(*turn.start, turn.place);
 }
 
-void BatchLoop::TryAgain(Queue& queue, std::vector<Piece> pieces) {
+void BatchLoop::TryAgain(Queue& queue, std::vector<Piece> pieces, int64_t full_rows) {
+  if (full_rows > 0 && options_.on_device_full) options_.on_device_full(full_rows);
   const std::lock_guard lock(mutex_);
+  if (full_rows > 1) queue.batch_rows_max = std::min(queue.batch_rows_max, full_rows / 2);
   for (Piece& piece : pieces) queues_.PutBack(queue, std::move(piece));
   LookAround();
+}
+
+void BatchLoop::LoseDevice(const absl::Status& status) {
+  std::unordered_set<std::shared_ptr<PendingRequest>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_.ok()) return;
+    lost_ = status;
+    waiting = live_;
+  }
+  for (const std::shared_ptr<PendingRequest>& request : waiting) Finish(request, status);
+  if (options_.on_device_lost) options_.on_device_lost(status);
 }
 
 void BatchLoop::RunEnded(Queue& queue, Place place) {

@@ -71,7 +71,10 @@ class BatchLoop {
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
   // The runtime could not start the turn's run.
   void Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now);
-  void TryAgain(Queue& queue, std::vector<Piece> pieces);
+  // full_rows: the device had no memory for so many; 0: it had.
+  void TryAgain(Queue& queue, std::vector<Piece> pieces, int64_t full_rows);
+  // Answers all that waits, and all that will come, with the status.
+  void LoseDevice(const absl::Status& status);
   void Finish(const std::shared_ptr<PendingRequest>& request, absl::StatusOr<WorkResult> result);
 
   // With the lock held:
@@ -99,6 +102,7 @@ class BatchLoop {
   std::unordered_set<std::shared_ptr<PendingRequest>> live_;  // admitted, not answered
   int64_t live_bytes_ = 0, live_macs_ = 0;
   Intake intake_ = Intake::kOpen;
+  absl::Status lost_;  // why the device answers no more
   bool stopping_ = false;
   int idle_ = 0;  // seats
   uint64_t turn_ = 0;

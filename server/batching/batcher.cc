@@ -1,31 +1,63 @@
 #include "server/batching/batcher.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "server/batching/batch_loop.h"
 
 namespace hyperserve {
 
-Batcher::Batcher(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock)
-    : loop_(std::make_unique<BatchLoop>(options, runtime, clock)) {
-  for (int i = 0; i < options.solvers; ++i) {
-    threads_.emplace_back([this] {
-      BatchLoop::Seat seat;
-      do {
-        while (loop_->Step(seat)) continue;
-      } while (loop_->WaitForWork());
-    });
+Batcher::Batcher(const BatcherOptions& options, const std::vector<DeviceRuntime*>& runtimes,
+                 const Clock* clock) {
+  for (DeviceRuntime* const runtime : runtimes) {
+    BatchLoop* const loop =
+        loops_.emplace_back(std::make_unique<BatchLoop>(options, runtime, clock)).get();
+    for (int i = 0; i < options.solvers; ++i) {
+      threads_.emplace_back([loop] {
+        BatchLoop::Seat seat;
+        do {
+          while (loop->Step(seat)) continue;
+        } while (loop->WaitForWork());
+      });
+    }
   }
 }
 
 Batcher::~Batcher() {
   Drain(std::chrono::milliseconds(0));
-  loop_->Stop();
+  for (const auto& loop : loops_) loop->Stop();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Batcher::Submit(Work work, WorkDone done) { loop_->Submit(std::move(work), std::move(done)); }
-bool Batcher::Drain(std::chrono::milliseconds limit) { return loop_->Drain(limit); }
-QueueDepth Batcher::depth() const { return loop_->depth(); }
+void Batcher::Submit(Work work, WorkDone done) {
+  const auto macs = [](const std::unique_ptr<BatchLoop>& loop) { return loop->depth().macs; };
+  const auto least = std::ranges::min_element(loops_, {}, macs);
+  (*least)->Submit(std::move(work), std::move(done));
+}
+
+bool Batcher::Drain(std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  bool all = true;
+  for (const auto& loop : loops_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    all = loop->Drain(std::max(left, std::chrono::milliseconds(0))) && all;
+  }
+  return all;
+}
+
+QueueDepth Batcher::depth() const {
+  QueueDepth all;
+  for (const auto& loop : loops_) {
+    const QueueDepth one = loop->depth();
+    all.requests += one.requests;
+    all.rows += one.rows;
+    all.bytes += one.bytes;
+    all.macs += one.macs;
+    all.queues += one.queues;
+  }
+  return all;
+}
 
 }  // namespace hyperserve

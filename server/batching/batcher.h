@@ -1,13 +1,15 @@
 // Dynamic batching: requests wait in bounded queues, solver threads solve their rows in runs, and
 // each request gets one callback.
 //
-//   Submit -> queue of its spec -> run of an engine on one of W solver threads -> done
+//   Submit -> device -> queue of its spec -> run of an engine on one of its W solver threads ->
+//   done
 //
 // An idle solver starts waiting work at once. Rows of one spec share the evaluations of a run; rows
 // that come while it is under way may join it. Between two evaluations a run may give way to
 // shorter work. Rows of different specs (model, generation, method, ...) never share. The answer to
 // a request never depends on the rows that share its run. batch_policy.h decides which work goes
-// first.
+// first. Each device has queues, solvers and limits of its own; a request goes to the device with
+// the least predicted work, and stays there.
 #pragma once
 
 #include <chrono>
@@ -27,8 +29,10 @@ class BatchLoop;
 // Thread-safe.
 class Batcher {
  public:
-  // Starts the solver threads. `runtime` and `clock` must outlive the batcher.
-  Batcher(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock);
+  // Starts the solver threads of each device. Runtimes, at least one, and `clock` must outlive the
+  // batcher.
+  Batcher(const BatcherOptions& options, const std::vector<DeviceRuntime*>& runtimes,
+          const Clock* clock);
   ~Batcher();  // Drain(0), then joins the threads
 
   // Queues the work and returns; never waits for a solve. `done` is called exactly once, with no
@@ -44,11 +48,11 @@ class Batcher {
   // then answers the rest kUnavailable. True: everything finished.
   bool Drain(std::chrono::milliseconds limit);
 
-  // What waits and what is not answered yet. Thread-safe, as all functions here.
+  // What waits and what is not answered yet, on all devices. Thread-safe, as all functions here.
   QueueDepth depth() const;
 
  private:
-  const std::unique_ptr<BatchLoop> loop_;
+  std::vector<std::unique_ptr<BatchLoop>> loops_;  // one for each device
   std::vector<std::thread> threads_;
 };
 

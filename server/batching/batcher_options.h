@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
+
 namespace hyperserve {
 
 // Reported for metrics when a piece of a request leaves its run: the company that it had.
@@ -31,7 +33,12 @@ struct BatcherOptions {
   // The fixed cost of an evaluation of f (dispatch, launches), in MACs. Rows join longer and
   // shorter rows if their own MACs are small beside it (batch_policy.h).
   double evaluation_macs_fixed;
-  std::function<void(const BatchReport&)> on_batch;  // on a solver thread; may be empty
+  // All are called on a solver thread, without the batcher's lock, and may be empty.
+  std::function<void(const BatchReport&)> on_batch = nullptr;
+  // The memory of the device was too full for a run of so many rows; they are tried in halves.
+  std::function<void(int64_t rows)> on_device_full = nullptr;
+  // The device is lost for this process, in words. Called once; all that waits was answered so.
+  std::function<void(const absl::Status&)> on_device_lost = nullptr;
 };
 
 }  // namespace hyperserve

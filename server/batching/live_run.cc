@@ -7,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "server/batching/batcher_options.h"
+#include "server/batching/scatter.h"
 #include "server/batching/work.h"
 #include "server/clock/clock.h"
 
@@ -55,9 +56,11 @@ double LiveRun::work_to_end() const {
 
 absl::Status LiveRun::Admit(Piece piece, Clock::TimePoint now) {
   piece.request->Begin(now);
-  HS_ASSIGN_OR_RETURN(const Ticket ticket, run_->Admit(piece.segment));
-  rows_ += piece.segment.rows;
-  pieces_.push_back({.piece = std::move(piece), .ticket = ticket, .at_admission = totals_});
+  const Segment part = NextPart(piece);
+  HS_ASSIGN_OR_RETURN(const Ticket ticket, run_->Admit(part));
+  rows_ += part.rows;
+  pieces_.push_back(
+      {.piece = std::move(piece), .ticket = ticket, .rows = part.rows, .at_admission = totals_});
   return absl::OkStatus();
 }
 
@@ -97,10 +100,10 @@ BatchReport LiveRun::Report(const Inside& inside) const {
 LiveRun::Settled LiveRun::Fail(const absl::Status& status, Clock::TimePoint now) {
   Settled settled;
   const bool shared = pieces_.size() > 1;
+  if (absl::IsResourceExhausted(status)) settled.full_rows = rows_;
   for (Inside& inside : pieces_) {
     const absl::Status death = inside.piece.request->Death(now);
-    if (death.ok() && shared) {
-      inside.piece.alone = true;
+    if (death.ok() && MayTryAgain(status, shared, inside.piece)) {
       settled.again.push_back(std::move(inside.piece));
     } else {
       settled.ended.push_back(
@@ -131,9 +134,20 @@ void LiveRun::BookWhole(const Inside& inside, const BatchResult& rows) {
   const int64_t booked = totals_.evaluations - inside.at_admission.evaluations;
   const int64_t made = rows.nfe.empty() ? 0 : *std::ranges::max_element(rows.nfe);
   if (made <= booked) return;
-  spent_.macs += static_cast<double>(made - booked) *
-                 EvaluationCost(inside.piece.segment.rows,
-                                inside.piece.request->work().evaluation_macs, options_);
+  spent_.macs +=
+      static_cast<double>(made - booked) *
+      EvaluationCost(inside.rows, inside.piece.request->work().evaluation_macs, options_);
+}
+
+absl::Status LiveRun::TakePart(Inside& inside, BatchResult rows) {
+  inside.piece.solved.push_back(std::move(rows));
+  rows_ -= std::exchange(inside.rows, 0);
+  const Segment next = NextPart(inside.piece);
+  if (next.rows == 0) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(inside.ticket, run_->Admit(next));
+  inside.rows = next.rows;
+  rows_ += next.rows;
+  return absl::OkStatus();
 }
 
 LiveRun::Settled LiveRun::Settle(const Clock& clock) {
@@ -144,13 +158,13 @@ LiveRun::Settled LiveRun::Settle(const Clock& clock) {
   const double seconds = std::chrono::duration<double>(now - evaluation_began_).count();
   spent_.seconds += seconds;
   for (const Inside& inside : pieces_) {
-    inside.piece.request->Spend(seconds * static_cast<double>(inside.piece.segment.rows) /
+    inside.piece.request->Spend(seconds * static_cast<double>(inside.rows) /
                                 static_cast<double>(rows_));
   }
   if (!finished.ok()) return Fail(finished.status(), now);
   Settled settled;
   const auto end = [&](std::vector<Inside>::iterator at, absl::StatusOr<BatchResult> rows) {
-    rows_ -= at->piece.segment.rows;
+    rows_ -= at->rows;
     BatchReport report = Report(*at);
     settled.ended.push_back(
         {.piece = std::move(at->piece), .rows = std::move(rows), .report = std::move(report)});
@@ -161,10 +175,11 @@ LiveRun::Settled LiveRun::Settle(const Clock& clock) {
     if (at == pieces_.end()) continue;
     BookWhole(*at, one.rows);
     const absl::Status death = at->piece.request->Death(now);
-    if (death.ok()) {
-      end(at, std::move(one.rows));
-    } else {
-      end(at, death);
+    const absl::Status rest = death.ok() ? TakePart(*at, std::move(one.rows)) : death;
+    if (!rest.ok()) {
+      end(at, rest);
+    } else if (at->rows == 0) {
+      end(at, Concatenate(std::move(at->piece.solved)));
     }
   }
   for (auto at = pieces_.begin(); at != pieces_.end();) {

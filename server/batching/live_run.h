@@ -58,11 +58,13 @@ class LiveRun {
   };
   struct Settled {
     std::vector<Ended> ended;
-    std::vector<Piece> again;  // the run failed while they shared it
+    std::vector<Piece> again;  // the run failed while they shared it, or the device was full
+    int64_t full_rows = 0;     // the device had no memory for so many; 0: it had
   };
   // Call it once after each evaluation. Takes out the pieces that have finished or are not wanted
   // any more. After a failure of the engine no piece stays. One that was alone ends with the error;
   // the others are returned in `again`, to be tried alone, so that one request cannot fail another.
+  // Where the device was full, a piece of more than one row is tried again in halves.
   Settled Settle(const Clock& clock);
 
   // Books the time of its pieces to their clients. With the batcher's lock held, as lead().
@@ -94,12 +96,16 @@ class LiveRun {
   struct Inside {
     Piece piece;
     Ticket ticket;
+    int64_t rows;  // of the part that the engine has
     Totals at_admission;
   };
   double EvaluationsLeft(const Inside& inside) const;
   BatchReport Report(const Inside& inside) const;
   // Adds the evaluations that an engine made beyond one a call.
   void BookWhole(const Inside& inside, const BatchResult& rows);
+  // Keeps the rows that have finished, and gives the engine the next part of the piece, if any is
+  // left: else inside.rows is 0. Fails as Run::Admit does.
+  absl::Status TakePart(Inside& inside, BatchResult rows);
   Settled Fail(const absl::Status& status, Clock::TimePoint now);
 
   const BatcherOptions& options_;

@@ -24,9 +24,9 @@ namespace hyperserve {
 struct Queue {
   const uint64_t key;
   const BatchSpec spec;
-  const int64_t batch_rows_max;  // of its first request
-  int64_t rows = 0;              // waiting
-  int64_t runs = 0;              // under way, those that gave way among them
+  int64_t batch_rows_max;  // of its first request; less once the device was too full for a run
+  int64_t rows = 0;        // waiting
+  int64_t runs = 0;        // under way, those that gave way among them
   const std::shared_ptr<ClientAccount> opened_by;
   std::map<uint64_t, Piece> waiting;  // by number: in the order in which they came
   struct Line {                       // the pieces of one client

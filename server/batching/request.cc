@@ -74,4 +74,22 @@ std::optional<WorkResult> PendingRequest::Accept(int64_t piece, WorkResult part)
   return part;
 }
 
+Segment NextPart(const Piece& piece) {
+  int64_t begin = 0;
+  for (const BatchResult& part : piece.solved) begin += static_cast<int64_t>(part.status.size());
+  const int64_t left = piece.segment.rows - begin;
+  const int64_t rows = piece.rows_at_once == 0 ? left : std::min(piece.rows_at_once, left);
+  return RowsOf(piece.segment, begin, rows);
+}
+
+bool MayTryAgain(const absl::Status& failure, bool shared, Piece& piece) {
+  if (absl::IsUnavailable(failure)) return false;  // the device is lost
+  const bool full = absl::IsResourceExhausted(failure);
+  const int64_t rows = NextPart(piece).rows;
+  if (!shared && (!full || rows == 1)) return false;
+  piece.alone = true;
+  if (full) piece.rows_at_once = (rows + 1) / 2;
+  return true;
+}
+
 }  // namespace hyperserve

@@ -80,6 +80,16 @@ struct Piece {
   uint64_t came = 0;    // the turn in which it was admitted
   uint64_t number = 0;  // in the order of admission
   bool alone = false;   // true: it shared a run that failed, and is tried again without company
+  // The rows that a run is given at a time, where the device was too full for all; 0: all.
+  int64_t rows_at_once = 0;
+  std::vector<BatchResult> solved;  // the results of its first rows, where they came in parts
 };
+
+// Of the rows of a piece that are not solved yet, those that a run is given next.
+Segment NextPart(const Piece& piece);
+
+// After a failure of the run that had its next part, beside others or not. True: it is worth
+// another try, without company, and in halves where the device was full.
+bool MayTryAgain(const absl::Status& failure, bool shared, Piece& piece);
 
 }  // namespace hyperserve

@@ -13,23 +13,40 @@ void AppendList(const std::vector<T>& part, std::vector<T>& whole) {
   whole.insert(whole.end(), part.begin(), part.end());
 }
 
+// Also of the first part, which was moved into `whole`.
+size_t RowsOfAll(const BatchResult& whole, const std::vector<BatchResult>& parts) {
+  size_t rows = whole.status.size();
+  for (size_t i = 1; i < parts.size(); ++i) rows += parts[i].status.size();
+  return rows;
+}
+
 }  // namespace
 
+// One allocation for each list, however many parts there are.
 BatchResult Concatenate(std::vector<BatchResult> parts) {
   BatchResult whole = std::move(parts.front());
+  if (parts.size() == 1) return whole;
+  const size_t rows = RowsOfAll(whole, parts);
+  const auto join_list = [&](auto list) {
+    (whole.*list).reserve(rows);
+    for (size_t i = 1; i < parts.size(); ++i) AppendList(parts[i].*list, whole.*list);
+  };
+  const auto join_rows = [&](auto tensor) {
+    (whole.*tensor).bytes.reserve(rows * RowBytes((whole.*tensor).view()));
+    for (size_t i = 1; i < parts.size(); ++i) AppendRows((parts[i].*tensor).view(), whole.*tensor);
+  };
+  join_list(&BatchResult::status);
+  join_list(&BatchResult::depth);
+  join_list(&BatchResult::nfe);
+  join_list(&BatchResult::correction_evaluations);
+  join_list(&BatchResult::macs);
+  join_rows(&BatchResult::state);
+  join_rows(&BatchResult::saved);
+  join_rows(&BatchResult::outputs);
+  join_rows(&BatchResult::log_density);
   for (size_t i = 1; i < parts.size(); ++i) {
-    const BatchResult& part = parts[i];
-    AppendList(part.status, whole.status);
-    AppendList(part.depth, whole.depth);
-    AppendRows(part.state.view(), whole.state);
-    AppendRows(part.saved.view(), whole.saved);
-    AppendRows(part.outputs.view(), whole.outputs);
-    AppendRows(part.log_density.view(), whole.log_density);
-    AppendList(part.nfe, whole.nfe);
-    AppendList(part.correction_evaluations, whole.correction_evaluations);
-    AppendList(part.macs, whole.macs);
-    whole.bucket = std::max(whole.bucket, part.bucket);
-    whole.solved_again += part.solved_again;
+    whole.bucket = std::max(whole.bucket, parts[i].bucket);
+    whole.solved_again += parts[i].solved_again;
   }
   return whole;
 }

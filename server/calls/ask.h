@@ -25,6 +25,8 @@ struct AskTerms {
   int64_t generation = 0;              // of the correction to use; 0: the active one
   std::string request_id;              // empty: the server makes one
   int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
+  // Of the numbers in the reply (ReplyDtype); nullopt: those of the tier. An error: it is unknown.
+  absl::StatusOr<std::optional<Dtype>> reply_dtype = std::optional<Dtype>();
   // Of conditional models: [rows, condition shape], or one row for all.
   std::optional<AskedRows> condition = std::nullopt;
 };

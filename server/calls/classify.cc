@@ -29,8 +29,7 @@ int64_t LongestLabel(const std::vector<std::string>& labels) {
   return static_cast<int64_t>(longest);
 }
 
-int64_t RowBytes(const ClassifyAsk::Want& want, const Model& model, Tier tier) {
-  const int64_t number = NumberBytes(tier);
+int64_t RowBytes(const ClassifyAsk::Want& want, const Model& model, int64_t number) {
   return 10 + LongestLabel(model.spec().labels) + 2 + want.top_k * int64_t{12} +
          (want.probabilities ? model.outputs() * number : 0) +
          (want.logits ? model.outputs() * number : 0) +
@@ -136,8 +135,11 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
   job.rows = job.data.shape[0];
   HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
                                                    limits.request_rows_max));
-  job.row_bytes = RowBytes(ask.want, model, tier);
-  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
+  HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
+  job.row_bytes = RowBytes(ask.want, model, NumberBytes(tier));
+  HS_RETURN_IF_ERROR(
+      CheckReplyFits(job.rows, RowBytes(ask.want, model, static_cast<int64_t>(DtypeSize(reply))),
+                     ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }
 
@@ -162,18 +164,19 @@ ClassifyAnswer MakeAnswer(const ClassifyAsk& ask, const ServedModel& served, Sol
     answer.top_probabilities = TensorOf(figures.top_probabilities, shape, Dtype::kF32);
   }
   if (want.probabilities) {
-    answer.probabilities = TensorOf(figures.probabilities, {rows, classes}, solved.outputs.dtype);
+    answer.probabilities =
+        ForReply(TensorOf(figures.probabilities, {rows, classes}, solved.outputs.dtype), ask.terms);
   }
   if (want.state) {
     BlankFailedRows(solved.status, solved.state);
-    answer.state = std::move(solved.state);
+    answer.state = ForReply(std::move(solved.state), ask.terms);
   }
   const bool others = want.top_k > 0 || want.probabilities || want.logits || want.state;
   if (want.labels || !others) {
     answer.label_names = NamesOf(figures.labels, served.model->spec().labels);
     answer.labels = std::move(figures.labels);
   }
-  if (want.logits) answer.logits = std::move(solved.outputs);
+  if (want.logits) answer.logits = ForReply(std::move(solved.outputs), ask.terms);
   return answer;
 }
 

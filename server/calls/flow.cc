@@ -38,6 +38,10 @@ absl::Status CheckRowNumbers(uint64_t first_row, int64_t rows) {
       absl::StrCat("first_row: ", first_row, " and ", rows, " rows pass the last row, 2^64 - 1"));
 }
 
+int64_t RowBytes(const SampleAsk& ask, const Model& model, int64_t number_bytes) {
+  return model.state_elements() * number_bytes + (ask.log_density ? kLogDensityBytes : 0);
+}
+
 // The job of Sample and of SampleStream. Checks all but the number of rows.
 absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
                           const CallLimits& limits) {
@@ -53,17 +57,24 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
           .seed = ask.seed,
           .first_row = ask.first_row};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
-  job.row_bytes = model.state_elements() * NumberBytes(job.plan.plan.tier) +
-                  (ask.log_density ? kLogDensityBytes : 0);
+  HS_RETURN_IF_ERROR(ReplyDtype(ask.terms, job.plan.plan.tier).status());
+  job.row_bytes = RowBytes(ask, model, NumberBytes(job.plan.plan.tier));
   return job;
 }
 
+// Of one sample in the reply. Precondition: JobOf took the ask.
+int64_t ReplyRowBytes(const SampleAsk& ask, const Job& job) {
+  const Dtype reply = *ReplyDtype(ask.terms, job.plan.plan.tier);
+  return RowBytes(ask, *job.served->model, static_cast<int64_t>(DtypeSize(reply)));
+}
+
 // The most rows that the reply and the limits on rows, bytes and work of a request allow.
-int64_t ChooseChunkRows(const Job& job, int64_t reply_bytes, const CallLimits& limits) {
+int64_t ChooseChunkRows(const Job& job, int64_t reply_row_bytes, int64_t reply_bytes,
+                        const CallLimits& limits) {
   const int64_t row_bytes = job.row_bytes + static_cast<int64_t>(RowBytes(job.condition.view()));
   const auto affordable = static_cast<int64_t>(
       std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));
-  return std::min({RowsThatFit(reply_bytes, job.row_bytes), limits.chunk_rows_default,
+  return std::min({RowsThatFit(reply_bytes, reply_row_bytes), limits.chunk_rows_default,
                    limits.request_rows_max, affordable,
                    std::max<int64_t>(1, limits.request_bytes_max / row_bytes)});
 }
@@ -76,18 +87,19 @@ absl::StatusOr<Prepared> Prepare(const SampleAsk& ask, std::shared_ptr<const Ser
   HS_RETURN_IF_ERROR(CheckRowCount(ask.rows, limits.request_rows_max, "request_rows_max"));
   HS_RETURN_IF_ERROR(CheckRowNumbers(ask.first_row, ask.rows));
   HS_RETURN_IF_ERROR(
-      CheckReplyFits(ask.rows, job.row_bytes, ask.terms, limits, "call SampleStream"));
+      CheckReplyFits(ask.rows, ReplyRowBytes(ask, job), ask.terms, limits, "call SampleStream"));
   HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, ask.rows,
                                                    job.plan.plan.tier, limits.request_rows_max));
   return Assemble(std::move(job), limits);
 }
 
-SampleAnswer MakeAnswer(const SampleAsk&, const ServedModel&, SolveInfo info, WorkResult result) {
+SampleAnswer MakeAnswer(const SampleAsk& ask, const ServedModel&, SolveInfo info,
+                        WorkResult result) {
   SetResult(result, info);
   BlankFailedRows(result.rows.status, result.rows.state);
   BlankFailedRows(result.rows.status, result.rows.log_density);
   return {.info = std::move(info),
-          .samples = std::move(result.rows.state),
+          .samples = ForReply(std::move(result.rows.state), ask.terms),
           .log_density = std::move(result.rows.log_density)};
 }
 
@@ -102,7 +114,8 @@ absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
   HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(sample.terms, *job.served, sample.rows,
                                                    job.plan.plan.tier, limits.stream_rows_max));
   PreparedStream stream{.rows = sample.rows, .chunk_rows = ask.chunk_rows};
-  if (ask.chunk_rows == 0) stream.chunk_rows = ChooseChunkRows(job, reply_bytes, limits);
+  const int64_t row_bytes = ReplyRowBytes(sample, job);
+  if (ask.chunk_rows == 0) stream.chunk_rows = ChooseChunkRows(job, row_bytes, reply_bytes, limits);
   HS_RETURN_IF_ERROR(Annotate(
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
   stream.condition = std::make_shared<const HostTensor>(std::move(job.condition));
@@ -111,8 +124,8 @@ absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
     job.condition = HostTensor::CopyOf(ConditionsOf(stream.condition->view(), 0, rows));
   };
   begin_with(std::min(stream.chunk_rows, sample.rows));
-  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, sample.terms, limits,
-                                    "ask for a smaller chunk_rows"));
+  HS_RETURN_IF_ERROR(
+      CheckReplyFits(job.rows, row_bytes, sample.terms, limits, "ask for a smaller chunk_rows"));
   HS_RETURN_IF_ERROR(SizeOf(job, limits).status());
   begin_with(1);
   HS_ASSIGN_OR_RETURN(stream.first_row, Assemble(std::move(job), limits));

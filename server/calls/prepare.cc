@@ -127,4 +127,20 @@ absl::Status CheckReplyFits(int64_t rows, int64_t row_bytes, const AskTerms& ter
 
 int64_t NumberBytes(Tier tier) { return tier == Tier::kDouble ? 8 : 4; }
 
+absl::StatusOr<Dtype> ReplyDtype(const AskTerms& terms, Tier tier) {
+  if (!terms.reply_dtype.ok()) return Annotate(terms.reply_dtype.status(), "reply_dtype");
+  const Dtype own = tier == Tier::kDouble ? Dtype::kF64 : Dtype::kF32;
+  const Dtype dtype = terms.reply_dtype->value_or(own);
+  if (dtype == own || dtype == Dtype::kF32 || dtype == Dtype::kF16) return dtype;
+  return absl::InvalidArgumentError(
+      absl::StrCat("reply_dtype: ", Absl(DtypeName(dtype)),
+                   " is not sent; ask for F16, F32, or F64 with a plan in tier double"));
+}
+
+HostTensor ForReply(HostTensor tensor, const AskTerms& terms) {
+  const Dtype wanted = terms.reply_dtype->value_or(tensor.dtype);
+  if (wanted == tensor.dtype || tensor.bytes.empty()) return tensor;
+  return ConvertedTo(tensor.view(), wanted);
+}
+
 }  // namespace hyperserve

@@ -51,7 +51,15 @@ absl::Status CheckReplyFits(int64_t rows, int64_t row_bytes, const AskTerms& ter
                             const CallLimits& limits, std::string_view way_out);
 inline constexpr std::string_view kFewerRows = "send fewer rows in one request";
 
-// Bytes of one number of a state or an output: 8 in tier double, else 4.
+// Bytes of one number of a state or an output while it is solved: 8 in tier double, else 4.
 int64_t NumberBytes(Tier tier);
+
+// The dtype of states, samples, logits and probabilities in the reply: what the request asks for,
+// else F64 in tier double and F32 in the others. kInvalidArgument: it asks for none of F16, F32 and
+// F64, or for F64 where the tier solves in float32.
+absl::StatusOr<Dtype> ReplyDtype(const AskTerms& terms, Tier tier);
+// The tensor in that dtype; what is too large for F16 is infinite there. Precondition: ReplyDtype
+// is OK.
+HostTensor ForReply(HostTensor tensor, const AskTerms& terms);
 
 }  // namespace hyperserve

@@ -13,16 +13,16 @@ namespace hyperserve {
 namespace {
 
 absl::Status CheckDtype(const AskedRows& asked, const RowsRule& rule) {
-  if (asked.ok() &&
-      (asked->dtype == Dtype::kF32 || (asked->dtype == Dtype::kF64 && rule.tier == Tier::kDouble) ||
-       (asked->dtype == Dtype::kU8 && rule.takes_u8))) {
+  if (asked.ok() && (asked->dtype == Dtype::kF32 || asked->dtype == Dtype::kF16 ||
+                     (asked->dtype == Dtype::kF64 && rule.tier == Tier::kDouble) ||
+                     (asked->dtype == Dtype::kU8 && rule.takes_u8))) {
     return absl::OkStatus();
   }
   const std::string found =
       asked.ok() ? absl::StrCat("dtype ", Absl(DtypeName(asked->dtype)), " is not taken")
                  : std::string(asked.status().message());
   return absl::InvalidArgumentError(absl::StrCat(
-      Absl(rule.field), ": ", found, "; send F32",
+      Absl(rule.field), ": ", found, "; send F32 or F16",
       rule.takes_u8 ? ", U8 (divided by 255 here)" : "",
       rule.tier == Tier::kDouble ? " or F64" : " (F64 only with a plan in tier double)"));
 }
@@ -82,9 +82,8 @@ void BlankRows(std::span<const RowStatus> status, std::span<T> numbers) {
 absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule) {
   HS_RETURN_IF_ERROR(CheckDtype(asked, rule));
   HS_RETURN_IF_ERROR(CheckShape(*asked, rule));
-  HostTensor rows{.dtype = asked->dtype,
-                  .shape = asked->shape,
-                  .bytes = {asked->bytes.begin(), asked->bytes.end()}};
+  HostTensor rows =
+      asked->dtype == Dtype::kF16 ? ConvertedTo(*asked, Dtype::kF32) : HostTensor::CopyOf(*asked);
   const int64_t row_elements = rows.elements() / rows.shape[0];
   if (rows.dtype == Dtype::kF32) {
     HS_RETURN_IF_ERROR(CheckNumbers(std::as_const(rows).as<float>(), row_elements, rule));

@@ -23,9 +23,9 @@ struct RowsRule {
   bool unit_range = false;   // floats must lie within [0, 1]
 };
 
-// A copy of the rows: the message may be gone before the engine reads them. kInvalidArgument: the
-// dtype, the shape, the number of bytes or a number is wrong; it says what was found and what is
-// wanted, and in which row.
+// A copy of the rows: the message may be gone before the engine reads them. F16 becomes F32.
+// kInvalidArgument: the dtype, the shape, the number of bytes or a number is wrong; it says what
+// was found and what is wanted, and in which row.
 absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule);
 
 // The number of rows that came, unchecked; 1 where it cannot be told.

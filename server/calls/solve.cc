@@ -64,6 +64,11 @@ absl::StatusOr<Direction> DirectionOf(const std::string& name, const ModelSpec& 
       })));
 }
 
+int64_t RowBytes(const SolveAsk& ask, const Model& model, int64_t number_bytes) {
+  return model.state_elements() * number_bytes * (1 + static_cast<int64_t>(ask.save_at.size())) +
+         (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
+}
+
 absl::StatusOr<HostTensor> TakeStart(const SolveAsk& ask, const Model& model, Tier tier,
                                      const CallLimits& limits) {
   RowsRule rule{.field = "state",
@@ -103,10 +108,11 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
   job.rows = job.data.shape[0];
   HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
                                                    limits.request_rows_max));
-  job.row_bytes =
-      model.state_elements() * NumberBytes(tier) * (1 + static_cast<int64_t>(ask.save_at.size())) +
-      (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
-  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
+  HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
+  job.row_bytes = RowBytes(ask, model, NumberBytes(tier));
+  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,
+                                    RowBytes(ask, model, static_cast<int64_t>(DtypeSize(reply))),
+                                    ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }
 
@@ -118,8 +124,8 @@ SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel&, SolveInfo info, 
     BlankFailedRows(solved.status, solved.saved);
   }
   return {.info = std::move(info),
-          .state = std::move(solved.state),
-          .saved = std::move(solved.saved),
+          .state = ForReply(std::move(solved.state), ask.terms),
+          .saved = ForReply(std::move(solved.saved), ask.terms),
           .stopped_at = std::move(solved.depth)};
 }
 

@@ -56,11 +56,9 @@ class Findings {
 };
 
 // Reports every tensor that is missing, has another shape or is not expected, not only the first.
-void CheckTensors(const std::string& path, const std::string& bytes, ExpectedShapes expected,
+void CheckTensors(const std::string& path, const SafetensorsFile& file, ExpectedShapes expected,
                   Findings& findings) {
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(bytes);
-  if (!findings.Check(path, file.status())) return;
-  for (const auto& [name, tensor] : file->tensors()) {
+  for (const auto& [name, tensor] : file.tensors()) {
     const auto wanted = expected.find(name);
     if (wanted == expected.end()) {
       if (name.ends_with(".num_batches_tracked")) continue;
@@ -101,15 +99,17 @@ std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& find
   const std::string json_path = folder + "/model.json";
   const std::string weights_path = folder + "/weights.safetensors";
   const absl::StatusOr<std::string> json = ReadFile(json_path, kModelJsonBytesMax);
-  const absl::StatusOr<std::string> weights = ReadFile(weights_path, kModelWeightsBytesMax);
+  absl::StatusOr<std::string> weights = ReadFile(weights_path, kModelWeightsBytesMax);
   findings.Check(json.status());
   findings.Check(weights.status());
   if (!json.ok() || !weights.ok()) return nullptr;
   const absl::StatusOr<ModelSpec> spec = ParseModelSpec(*json);
   if (!findings.Check(json_path, spec.status())) return nullptr;
-  CheckTensors(weights_path, *weights, ExpectedOf(*spec), findings);
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(*std::move(weights));
+  if (!findings.Check(weights_path, file.status())) return nullptr;
+  CheckTensors(weights_path, *file, ExpectedOf(*spec), findings);
   if (findings.size() != before) return nullptr;
-  absl::StatusOr<std::shared_ptr<const Model>> model = Model::FromBytes(*json, *weights);
+  absl::StatusOr<std::shared_ptr<const Model>> model = Model::FromFile(*json, *std::move(file));
   return findings.Check(folder, model.status()) ? *std::move(model) : nullptr;
 }
 
@@ -121,8 +121,10 @@ void CheckGeneration(const std::string& folder, int64_t number, const MethodChoi
   const absl::StatusOr<HypersolverSpec> spec =
       ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
   if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
-  CheckTensors(folder + "/weights.safetensors", files->at("weights.safetensors"),
-               ExpectedOf(*spec, model.state_shape()), findings);
+  const std::string weights_path = folder + "/weights.safetensors";
+  const auto weights = SafetensorsFile::Parse(files->at("weights.safetensors"));
+  if (!findings.Check(weights_path, weights.status())) return;
+  CheckTensors(weights_path, *weights, ExpectedOf(*spec, model.state_shape()), findings);
   if (findings.size() != before) return;
   findings.Check(folder, LoadCandidate(folder, number, method, model).status());
 }

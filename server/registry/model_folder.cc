@@ -67,9 +67,9 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(const std::string& 
   HS_RETURN_IF_ERROR(CheckName(served->name));
   HS_ASSIGN_OR_RETURN(served->spec_json,
                       ReadFile(model_folder + "/model.json", kModelJsonBytesMax));
-  HS_ASSIGN_OR_RETURN(const std::string weights,
+  HS_ASSIGN_OR_RETURN(std::string weights,
                       ReadFile(model_folder + "/weights.safetensors", kModelWeightsBytesMax));
-  HS_ASSIGN_OR_RETURN(served->model, Model::FromBytes(served->spec_json, weights));
+  HS_ASSIGN_OR_RETURN(served->model, Model::FromBytes(served->spec_json, std::move(weights)));
   absl::StatusOr<Calibration> calibration =
       LoadCalibration(model_folder + "/calibration.json", *served->model);
   if (calibration.ok()) {

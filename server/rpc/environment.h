@@ -3,10 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
 #include "server/registry/registry.h"
+#include "server/rpc/arrival_ledger.h"
 #include "server/rpc/model_events.h"
 #include "server/rpc/reply_ledger.h"
 
@@ -48,6 +51,8 @@ class Environment {
   Clock::TimePoint started;
   // True: the process holds as much memory as it may. New calls are shed.
   std::atomic<bool> memory_full{false};
+  // Requests that are arriving.
+  ArrivalLedger arrivals;
   // Replies that are on their way.
   ReplyLedger replies;
   // Calls that were bound to work and have not ended. A shutdown waits for them.
@@ -67,10 +72,15 @@ class Environment {
     const std::lock_guard lock(mutex_);
     return registry_;
   }
-  // The registry that was there before is destroyed with the last call that holds it.
+  // Waits until nobody holds the registry that was there before, which takes no longer than the
+  // start of a call or a callback, and destroys it: never on its own thread, which cannot wait for
+  // itself to end. Do not call it on that thread, or while holding the registry.
   void set_registry(std::shared_ptr<Registry> registry) {
-    const std::lock_guard lock(mutex_);
-    registry_.swap(registry);
+    {
+      const std::lock_guard lock(mutex_);
+      registry_.swap(registry);
+    }
+    while (registry.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
  private:

@@ -24,10 +24,15 @@ void IncomingCall::Read() {
   const Clock::TimePoint limit =
       environment_->clock->Now() + environment_->limits.request_arrival_max;
   Alarm(std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
+  arrival_ = environment_->arrivals.Join(environment_->clock->Now(), [line = line_] {
+    const std::lock_guard lock(line->mutex);
+    if (line->call != nullptr) line->call->ShedArrival();
+  });
   StartRead(&received_);
 }
 
 void IncomingCall::OnReadDone(bool ok) {
+  environment_->arrivals.Leave(arrival_);
   if (!Claim()) return;
   ++line_->alarm;  // the arrival's alarm counts no more
   absl::Status status;
@@ -60,6 +65,14 @@ void IncomingCall::GiveUpArrival() {
   if (!Claim()) return;
   Finish(call_.End(absl::DeadlineExceededError(
       "the request did not arrive whole within request_arrival_max_seconds or its deadline")));
+}
+
+void IncomingCall::ShedArrival() {
+  if (!Claim()) return;
+  Finish(call_.End(absl::ResourceExhaustedError(
+      absl::StrCat("more than ", environment_->arrivals.slow_max(),
+                   " requests are arriving slowly, and this is the oldest of them; send smaller "
+                   "requests, or raise memory_max"))));
 }
 
 void IncomingCall::TryCancel() { context_->TryCancel(); }
@@ -96,6 +109,7 @@ void IncomingCall::OnDone() {
     const std::lock_guard lock(line_->mutex);
     line_->call = nullptr;
   }
+  environment_->arrivals.Leave(arrival_);
   Gone();
 }
 

@@ -64,6 +64,7 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   void OnDone() final;
   void Alarm(Clock::TimePoint limit, void (IncomingCall::*act)());
   void GiveUpArrival();
+  void ShedArrival();
   void TryCancel();
   absl::Status Decode();
   bool Claim() { return !claimed_.exchange(true); }  // who begins or refuses
@@ -76,6 +77,7 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<Line> line_ = std::make_shared<Line>();
   std::unique_ptr<grpc::Alarm> alarm_;  // touched by the thread that sets it
   std::atomic<bool> claimed_ = false;
+  int64_t arrival_ = 0;  // its ticket in the ledger
   grpc::ByteBuffer received_;
 };
 

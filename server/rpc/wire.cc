@@ -83,6 +83,13 @@ std::optional<Dtype> DtypeFromWire(v1::Dtype dtype) {
   return DtypeFromName({name.data(), name.size()});
 }
 
+absl::StatusOr<std::optional<Dtype>> ReplyDtypeFromWire(v1::Dtype wire) {
+  if (wire == v1::DTYPE_UNSPECIFIED) return std::optional<Dtype>();
+  const std::optional<Dtype> dtype = DtypeFromWire(wire);
+  if (dtype) return dtype;
+  return absl::InvalidArgumentError(absl::StrCat(static_cast<int>(wire), " is unknown"));
+}
+
 v1::Dtype DtypeToWire(Dtype dtype) {
   v1::Dtype wire = v1::DTYPE_UNSPECIFIED;
   v1::Dtype_Parse(absl::StrCat(kDtypePrefix, Absl(DtypeName(dtype))), &wire);
@@ -173,7 +180,8 @@ AskTerms TermsFromWire(const v1::SolveOptions& options) {
                  .max_steps = options.max_steps(),
                  .generation = options.generation(),
                  .request_id = options.request_id(),
-                 .max_reply_bytes = options.max_reply_bytes()};
+                 .max_reply_bytes = options.max_reply_bytes(),
+                 .reply_dtype = ReplyDtypeFromWire(options.reply_dtype())};
   if (options.has_condition()) terms.condition = RowsFromWire(options.condition());
   return terms;
 }

@@ -88,7 +88,7 @@ TEST(SampleStream, ResumesWithTheConditionsOfItsRows) {
     daemon.on_stream = [&](int, grpc::ServerContext&, const v1::SampleStreamRequest& request,
                            FakeDaemon::ChunkWriter& writer) {
       const v1::Tensor& condition = request.sample().options().condition();
-      seen.push_back(absl::StrCat(condition.shape(0), ":", condition.data().front()));
+      seen.push_back(absl::StrCat(condition.shape(0), ":", condition.data().substr(0, 1)));
       return Send(request.sample(), 2 * kChunkRows, writer) ? grpc::Status::OK : Broken();
     };
     v1::SampleStreamRequest request = Request(0, 35);

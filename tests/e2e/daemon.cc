@@ -7,8 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -114,7 +117,9 @@ std::string Daemon::Log() const {
 Finished RunClient(const Daemon& daemon, std::vector<std::string> words) {
   words.insert(words.begin(), HYPERSERVE_CLIENT_BINARY);
   words.push_back("--address=" + daemon.address());
-  if (words[1] == "publish" || words[1] == "rollback") {
+  constexpr std::array<std::string_view, 5> kAdmin = {"publish", "rollback", "load", "unload",
+                                                      "watch"};
+  if (std::ranges::find(kAdmin, words[1]) != kAdmin.end()) {
     words.push_back("--admin_address=" + daemon.admin_address());
   }
   return RunToEnd(words);

@@ -11,6 +11,7 @@
 #include "client/deadline.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/method.h"
+#include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/tiny.h"
@@ -147,7 +148,9 @@ TEST_F(Shutdown, ACandidateThatIsBeingExaminedIsAnsweredAndForgotten) {
   options.retry.attempts_max = 1;
   absl::Status status;
   std::thread publisher([&] {
-    status = Client(options).Publish(tiny::PublishRequest(tiny::SlowCandidate()), Soon()).status();
+    v1::PublishHypersolverRequest slow = tiny::PublishRequest(tiny::SlowCandidate());
+    slow.set_allow_narrower(true);
+    status = Client(options).Publish(slow, Soon()).status();
   });
   while (ListGenerations(folder).size() < 2) std::this_thread::sleep_for(milliseconds(1));
   const auto begin = std::chrono::steady_clock::now();

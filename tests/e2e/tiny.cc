@@ -7,6 +7,7 @@
 
 #include "client/frame/rows.h"
 #include "core/io/philox.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/repository/verdicts.h"
@@ -164,7 +165,7 @@ std::vector<double> Numbers(const v1::Tensor& wire) {
   EXPECT_TRUE(tensor.ok()) << tensor.status();
   std::vector<double> numbers;
   for (int64_t i = 0; tensor.ok() && i < tensor->elements(); ++i) {
-    numbers.push_back(ElementAsDouble(*tensor, i));
+    numbers.push_back(ElementAsDouble(tensor->view(), i));
   }
   return numbers;
 }

@@ -72,6 +72,14 @@ TEST(Usage, CheckOfNothingDoesNotServe) {
   ExpectUsageError({HYPERSERVE_BINARY, "--check", ""}, "write --check=FOLDER");
 }
 
+TEST(Usage, UnknownOptionsAreAnsweredWithTheKnownOnes) {
+  ExpectUsageError({HYPERSERVE_BINARY, "--addres=127.0.0.1:1"},
+                   "hyperserve: no option --addres; there are --address, --admin_address, ");
+  ExpectUsageError({HYPERSERVE_BINARY, "--models", "x", "--nonsense"}, "no option --nonsense");
+  ExpectUsageError({HYPERSERVE_CLIENT_BINARY, "sample", "--modle=x"},
+                   "--modle is not an option of sample; it takes --model, --plan, ");
+}
+
 TEST(Usage, SlipsOfTheTrainer) {
   const auto expect = [](std::vector<std::string> words, const std::string& said) {
     words.insert(words.begin(), HYPERSERVE_TRAIN_BINARY);
@@ -79,7 +87,7 @@ TEST(Usage, SlipsOfTheTrainer) {
   };
   expect({}, "a command is needed");
   expect({"modle"}, "no command 'modle': there are model");
-  expect({"model", "--bogus=1"}, "bogus");
+  expect({"model", "--bogus=1"}, "no option --bogus; there are --data, --device, --from, ");
   expect({"model", "rings"}, "model takes flags only; 1 given");
   expect({"model", "--models=a"}, "model takes --recipe=FILE");
   expect({"calibrate", "--recipe=a"}, "calibrate takes --models=FOLDER");

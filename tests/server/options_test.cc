@@ -47,10 +47,10 @@ TEST(Options, LinesShowTheValuesInForce) {
 }
 
 TEST(Options, Bounds) {
-  ExpectRefused({.batch_rows_max = 0}, "--batch_rows_max=0 is not within [1, 65536]");
+  ExpectRefused({.batch_rows_max = -1}, "--batch_rows_max=-1 is not within [0, 65536]");
   ExpectRefused({.drain_seconds = std::numeric_limits<double>::quiet_NaN()}, "--drain_seconds");
   ExpectRefused({.gate_margin = 1.0000001}, "--gate_margin=1.0000001 is not within [0, 1]");
-  ExpectRefused({.queue_rows_max = 100}, "could never be queued");
+  ExpectRefused({.queue_rows_max = 100, .request_rows_max = 101}, "could never be queued");
   ExpectRefused({.device = "tpu"}, "--device=tpu");
   ExpectRefused({.device = "cuda:"}, "--device=cuda:");
   ExpectRefused({.device = "cuda:x"}, "--device=cuda:x");
@@ -67,14 +67,18 @@ TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
   EXPECT_EQ(cpu.batch_macs_max, 5e7);
   EXPECT_EQ(cpu.evaluation_macs_fixed, 5e5);
   EXPECT_EQ(cpu.live_runs_max, 24);
-  const Options gpu = InForce({}, {.cores = 3, .first_gpu = "cuda:1"});
-  EXPECT_EQ(gpu.device, "cuda:1");
+  const Options gpu = InForce({}, {.cores = 3, .gpus = {"cuda:0", "cuda:1"}});
+  EXPECT_EQ(gpu.device, "cuda");
+  EXPECT_EQ(DevicesOf(gpu, {.gpus = {"cuda:0", "cuda:1"}}),
+            (std::vector<std::string>{"cuda:0", "cuda:1"}));
+  EXPECT_EQ(DevicesOf({.device = "cuda:1"}, {.gpus = {"cuda:0", "cuda:1"}}),
+            std::vector<std::string>{"cuda:1"});
   EXPECT_EQ(gpu.solvers, 2);
   EXPECT_EQ(gpu.pending_macs_max, 1e15);
   EXPECT_EQ(gpu.batch_macs_max, 1e11);
   EXPECT_EQ(gpu.evaluation_macs_fixed, 5e8);
   const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
-                                {.cores = 3, .first_gpu = "cuda:1"});
+                                {.cores = 3, .gpus = {"cuda:0", "cuda:1"}});
   EXPECT_EQ(asked.device, "cpu");
   EXPECT_EQ(asked.solvers, 1);
   EXPECT_EQ(asked.batch_macs_max, 7);
@@ -86,6 +90,19 @@ TEST(InForce, DefaultsKeepToTheirMaxima) {
   EXPECT_EQ(options.chunk_rows_default, 100);
   EXPECT_EQ(options.reply_bytes_default, 2048);
   EXPECT_EQ(options.deadline_default_seconds, 5);
+}
+
+TEST(InForce, RowsFollowTheDeviceAndEachOther) {
+  const Options cpu = InForce({}, {});
+  EXPECT_EQ(cpu.batch_rows_max, 256);
+  EXPECT_EQ(cpu.request_rows_max, 16384);
+  EXPECT_EQ(cpu.chunk_rows_default, 4096);
+  const Options gpu = InForce({}, {.gpus = {"cuda:0"}});
+  EXPECT_EQ(gpu.batch_rows_max, 65536);
+  EXPECT_EQ(gpu.request_rows_max, 1 << 20);
+  EXPECT_EQ(gpu.queue_rows_max, 1 << 22);
+  EXPECT_EQ(InForce({.queue_rows_max = 100}, {}).request_rows_max, 100);
+  EXPECT_EQ(InForce({.request_rows_max = 1 << 15}, {}).queue_rows_max, 1 << 15);
 }
 
 TEST(BatcherOptionsOf, AreThoseOfThePage) {

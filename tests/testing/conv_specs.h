@@ -11,6 +11,7 @@
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
 #include "core/model/layers/norms.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 
@@ -45,6 +46,31 @@ inline HypersolverSpec FusedImageCorrectionSpec() {
   spec.inputs = {CorrectionInput::kStep,   CorrectionInput::kSlope2, CorrectionInput::kState0,
                  CorrectionInput::kSlope1, CorrectionInput::kState,  CorrectionInput::kDepth};
   spec.net = {Conv3x3(34, 24), {PreluLayer{.slopes = 24}}, Conv3x3(24, 8)};
+  return spec;
+}
+
+// A learned solver of images: a table without a net, and one with a readout at half resolution.
+inline HypersolverSpec FusedImageTablesSpec(const Model& model, Coefficients kind) {
+  HypersolverSpec spec;
+  spec.method = {.method = Method::kLearned};
+  spec.base_digest = model.base_digest();
+  spec.span = model.spec().span;
+  const int64_t channels = model.state_shape()[0];
+  const auto map = [](int64_t in, int64_t out) {
+    return Layer{Conv2dLayer{.in = in, .out = out, .kernel = 1}};
+  };
+  spec.tables = {
+      {.evaluations = 1, .coefficients = kind, .inputs = {}, .net = {}},
+      {.evaluations = 3,
+       .coefficients = kind,
+       .inputs = {CorrectionInput::kState, CorrectionInput::kSlopes, CorrectionInput::kState0},
+       .net = {{PixelUnshuffleLayer{.downscale_factor = 2}},
+               map(20 * channels, 16),
+               {SiluLayer{}},
+               Conv3x3(16, 16),
+               {SiluLayer{}},
+               map(16, 4 * channels),
+               {PixelShuffleLayer{.upscale_factor = 2}}}}};
   return spec;
 }
 

@@ -86,6 +86,20 @@ class ComposeTest(unittest.TestCase):
             subprocess.run(["/bin/sh", "-ec", line], check=True)
             self.assertEqual((volume / "moons/model.json").read_text(), "changed since")
 
+    def test_the_gpu_has_a_profile_of_its_own(self):
+        services = compose()["services"]
+        gpu, cpu = services["daemon-gpu"], services["daemon"]
+        self.assertEqual(gpu["profiles"], ["gpu"])
+        self.assertEqual(gpu["command"], cpu["command"])
+        self.assertNotEqual(gpu["image"], cpu["image"])
+        devices = gpu["deploy"]["resources"]["reservations"]["devices"]
+        self.assertEqual((devices[0]["driver"], devices[0]["capabilities"]), ("nvidia", ["gpu"]))
+        (argument, value), = gpu["build"]["args"].items()
+        lines = DOCKERFILE.read_text()
+        self.assertIn(f"ARG {argument}=cpu", lines)
+        self.assertIn(f"HYPERSERVE_DEVICE=${argument} ", lines)
+        self.assertIn(value, ("cpu", "cuda"))
+
     def test_the_daemon_is_not_process_1(self):
         self.assertTrue(compose()["services"]["daemon"]["init"])
         entry = json.loads(dict(instructions())["ENTRYPOINT"])

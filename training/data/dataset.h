@@ -1,9 +1,11 @@
-// The data of a training run: labelled images from IDX files, and the rows that solves start from.
+// The data of a training run: labelled images or points from files, and the rows that solves start
+// from. Files are read as the client reads them (core/io/rows.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,20 +19,21 @@
 namespace hyperserve {
 
 struct LabelledImages {
-  HostTensor images;  // U8 [rows, shape of the model's input]
+  HostTensor images;  // U8 or F32 [rows, shape of the model's input]
   std::vector<int64_t> labels;
 
   int64_t rows() const { return static_cast<int64_t>(labels.size()); }
 };
 
-enum class IdxPart { kTraining, kTest };
+enum class ImagePart { kTraining, kTest };
 // Reads the images and labels of one part from `folder`: "train-images-idx3-ubyte" and the like,
-// plain or with ".gz". kNotFound: a file is missing; the message names both spellings.
-// kInvalidArgument: the files do not fit the model's input, or a label is not below `classes`.
-absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, IdxPart part,
-                                          const Shape& input, int64_t classes);
+// plain or with ".gz", or "train-images.npy" and so on (recipe.proto). kNotFound: a file is
+// missing; the message lists the names. kInvalidArgument: the files do not fit the model's input
+// (FitRows), or a label is not a whole number below `classes`.
+absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
+                                          const InputSpec& input, int64_t classes);
 
-// Rows that solves start from: U8 images as a model's input, or F32 states of a flow.
+// Rows that solves start from: images as a model's input, or F32 states of a flow.
 struct SolveInputs {
   Entry entry = Entry::kState;
   HostTensor rows;
@@ -43,25 +46,31 @@ struct SolveInputs {
 class InputSource {
  public:
   // `direction` is that of the solves: kForward takes a classifier's images, kNoiseToData normal
-  // noise, kDataToNoise points of the recipe's density. `data_folder` is read for images only.
-  // Fails as LoadImages does, and with kInvalidArgument where recipe and model do not fit.
+  // noise, kDataToNoise points of the recipe's density or of its file. `data` is the folder of
+  // images or the file of points; a density needs none. Fails as LoadImages and ReadRows do, and
+  // with kInvalidArgument where recipe and model do not fit.
   static absl::StatusOr<InputSource> Make(const Recipe& recipe, const ModelSpec& spec,
-                                          Direction direction, const std::string& data_folder);
+                                          Direction direction, const std::string& data);
 
   // The `index`-th batch to fit on. It depends on the recipe's seed and the arguments only.
   SolveInputs Training(int64_t index, int64_t rows) const;
-  // The first rows of the other sets. kInvalidArgument: there are fewer images.
+  // The first rows of the other sets. kInvalidArgument: there are fewer.
   absl::StatusOr<SolveInputs> Validation(int64_t rows) const;
   absl::StatusOr<SolveInputs> HeldOut(int64_t rows) const;
 
  private:
   InputSource() = default;
-  SolveInputs Points(uint64_t set, int64_t first, int64_t rows) const;
+  absl::Status TakeImages(const Recipe& recipe, const ModelSpec& spec, const std::string& folder);
+  absl::Status TakePoints(const Recipe& recipe, const std::string& path);
+  SolveInputs Drawn(uint64_t set, int64_t first, int64_t rows) const;
+  absl::StatusOr<SolveInputs> FirstOf(const HostTensor& set, int64_t rows,
+                                      std::string_view what) const;
 
   uint64_t seed_ = 0;
   Shape shape_;
-  std::optional<Density> density_;               // set for kDataToNoise
-  HostTensor training_, validation_, held_out_;  // images; empty for flows
+  Entry entry_ = Entry::kState;
+  std::optional<Density> density_;               // noise without it
+  HostTensor training_, validation_, held_out_;  // of files; empty: rows are drawn
 };
 
 // The bytes of probe.safetensors: the first validation rows. Fails as Validation does.

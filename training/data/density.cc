@@ -63,13 +63,22 @@ void Rings(std::span<const double> u, std::span<double> point) {
   point[1] = radius * std::sin(angle);
 }
 
+// Two concentric circles, equally dense along their length.
+void Circles(std::span<const double> u, std::span<double> point) {
+  const double angle = 2.0 * kPi * u[1];
+  const double radius = (u[0] < 1.0 / 3.0 ? 1.0 : 2.0) + 0.1 * NormalPair(u[2], u[3])[0];
+  point[0] = radius * std::cos(angle);
+  point[1] = radius * std::sin(angle);
+}
+
 struct NamedDensity {
   std::string_view name;
   void (*draw_point)(std::span<const double>, std::span<double>);
 };
 
-constexpr std::array<NamedDensity, 5> kDensities = {{
+constexpr std::array<NamedDensity, 6> kDensities = {{
     {"checkerboard", Checkerboard},
+    {"circles", Circles},
     {"gaussians", Gaussians},
     {"moons", Moons},
     {"pinwheel", Pinwheel},

@@ -13,8 +13,8 @@ namespace hyperserve {
 
 class Density {
  public:
-  // kInvalidArgument: there is no density of that name. The names are checkerboard, gaussians,
-  // moons, pinwheel and rings.
+  // kInvalidArgument: there is no density of that name. The names are checkerboard, circles,
+  // gaussians, moons, pinwheel and rings.
   static absl::StatusOr<Density> Named(std::string_view name);
   static std::vector<std::string> Names();
 

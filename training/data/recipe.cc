@@ -41,6 +41,13 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  if (fit.has_flow_matching()) {
+    HS_RETURN_IF_ERROR(
+        Check(fit.solver().empty() && fit.speed_penalty() == 0 && fit.bend_penalty() == 0, "fit",
+              "a fit with flow_matching has no solver, speed_penalty or bend_penalty"));
+    return Check(fit.flow_matching().pairing_rounds() >= 0, "fit.flow_matching.pairing_rounds",
+                 "not negative");
+  }
   HS_RETURN_IF_ERROR(Annotate(ParseFixedPlan(fit.solver()).status(), "fit.solver"));
   HS_RETURN_IF_ERROR(Check(fit.speed_penalty() >= 0, "fit.speed_penalty", "not negative"));
   return Check(fit.bend_penalty() >= 0, "fit.bend_penalty", "not negative");
@@ -186,8 +193,15 @@ absl::Status Validate(const Recipe& recipe) {
                                "data.idx.validation_rows",
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
+    case training::Data::kPoints:
+      HS_RETURN_IF_ERROR(Check(recipe.data().points().validation_rows() >= kProbeRowsMax,
+                               "data.points.validation_rows",
+                               absl::StrCat("at least ", kProbeRowsMax)));
+      HS_RETURN_IF_ERROR(Check(recipe.data().points().held_out_rows() >= 1,
+                               "data.points.held_out_rows", "at least 1"));
+      break;
     default:
-      return Wrong("data", "names no source: idx or density");
+      return Wrong("data", "names no source: idx, density or points");
   }
   if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
   if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));

@@ -22,6 +22,7 @@
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
+#include "training/fit/flow_matching.h"
 #include "training/fit/loss.h"
 #include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
@@ -42,24 +43,31 @@ bool StartsWithBatchNorm(const LayerList& stem) {
   return !stem.empty() && std::holds_alternative<BatchNormLayer>(stem[0].kind);
 }
 
-absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec, const FixedPlan& solver) {
+absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
   if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
   if (HoldsBatchNorm(rest) || HoldsBatchNorm(spec.field) || HoldsBatchNorm(spec.head)) {
     return absl::InvalidArgumentError("batch norm is trained as the first layer of the stem only");
   }
-  if (recipe.fit().bend_penalty() > 0 && TableauFor(solver.method).solution_stages() < 2) {
-    return absl::InvalidArgumentError(
-        "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
+  if (!recipe.fit().has_flow_matching()) {
+    HS_ASSIGN_OR_RETURN(const FixedPlan solver, ParseFixedPlan(recipe.fit().solver()));
+    if (recipe.fit().bend_penalty() > 0 && TableauFor(solver.method).solution_stages() < 2) {
+      return absl::InvalidArgumentError(
+          "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
+    }
   }
   const bool images = recipe.data().source_case() == training::Data::kIdx;
   if (images != (spec.kind == ModelKind::kClassifier)) {
     return absl::InvalidArgumentError(
-        "a classifier learns from data.idx, a flow from data.density");
+        "a classifier learns from data.idx, a flow from data.density or data.points");
   }
-  if (!images && spec.input.shape != Shape{2}) {
+  if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
+  }
+  if (recipe.fit().has_flow_matching() && (images || !UsesDepth(spec.field))) {
+    return absl::InvalidArgumentError(
+        "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
   return absl::OkStatus();
 }
@@ -92,10 +100,9 @@ class EpochOrder {
   int64_t next_;
 };
 
-// What both kinds of model share: spec, tensors, solver, penalties.
+// What all kinds of training share: spec, tensors, penalties.
 struct Task {
   ModelSpec spec;
-  FixedPlan solver;
   training::ModelFit fit;
   TensorMap tensors;
   at::Device device;
@@ -115,14 +122,19 @@ struct Task {
   }
 };
 
+Trajectory FollowFixed(const Task& task, const TensorSpace& space, const at::Tensor& start) {
+  const FixedPlan solver = ParseFixedPlan(task.fit.solver()).value();  // was checked
+  return Follow(space, solver, task.spec.span, space.Start(start));
+}
+
 using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
 
 // Cross-entropy of shuffled batches. The images stay on the device.
 absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
                                     const std::string& data_folder,
                                     const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, IdxPart::kTraining,
-                                                      task.spec.input.shape, model->outputs()));
+  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, ImagePart::kTraining,
+                                                      task.spec.input, model->outputs()));
   const int64_t rows = data.rows() - recipe.data().idx().validation_rows();
   if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
   const SolveInputs inputs{.entry = Entry::kInput,
@@ -144,18 +156,18 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
     const at::Tensor rows = at::tensor(order->Next(batch), at::kLong).to(task.device);
     const auto depth = [&](double s) { return at::full({batch}, s, images.options()); };
     const at::Tensor start = stem.Apply(images.index_select(0, rows), depth(task.spec.span[0]));
-    const Trajectory trajectory = Follow(space, task.solver, task.spec.span, space.Start(start));
+    const Trajectory trajectory = FollowFixed(task, space, start);
     const at::Tensor logits = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
     return at::cross_entropy_loss(logits, labels.index_select(0, rows)) +
            task.Penalties(trajectory);
   };
 }
 
-// -log p of fresh points of the density, solved from data to noise.
-absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe,
+// -log p of points of the data, solved from data to noise.
+absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
                               const std::shared_ptr<const Model>& model) {
   HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, ""));
+                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, data_folder));
   TensorSpace::Options options =
       SpaceOptions(task.spec, Direction::kDataToNoise, task.NetOf(task.spec.field, "field"));
   options.log_density = LogDensity::kDivergence;
@@ -163,10 +175,46 @@ absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe,
   return [&task, source, space, model](int iteration) -> absl::StatusOr<at::Tensor> {
     const SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
     HS_ASSIGN_OR_RETURN(const at::Tensor data, InitialState(model, points, task.device));
-    const Trajectory trajectory = Follow(space, task.solver, task.spec.span, space.Start(data));
+    const Trajectory trajectory = FollowFixed(task, space, data);
     return NegativeLogLikelihood(trajectory.end.z, trajectory.end.log_density) +
            task.Penalties(trajectory);
   };
+}
+
+// |f - velocity|^2 at points of straight paths between fresh noise and fresh points of the density.
+// Their shares of the way are spread evenly over [0, 1], from a random offset.
+absl::StatusOr<Loss> MatchingLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
+                                  const std::shared_ptr<const Model>& model) {
+  const Direction onward = task.spec.direction;
+  const Direction back =
+      onward == Direction::kNoiseToData ? Direction::kDataToNoise : Direction::kNoiseToData;
+  HS_ASSIGN_OR_RETURN(const auto starts, InputSource::Make(recipe, task.spec, onward, data_folder));
+  HS_ASSIGN_OR_RETURN(const auto ends, InputSource::Make(recipe, task.spec, back, data_folder));
+  auto stream = std::make_shared<RandomStream>(recipe.seed(), RandomPurpose::kBatches);
+  const Net field = task.NetOf(task.spec.field, "field");
+  return [&task, starts, ends, stream, field, model](int i) -> absl::StatusOr<at::Tensor> {
+    const int64_t batch = task.fit.optimiser().batch();
+    HS_ASSIGN_OR_RETURN(const at::Tensor start,
+                        InitialState(model, starts.Training(i, batch), at::kCPU));
+    HS_ASSIGN_OR_RETURN(const at::Tensor end,
+                        InitialState(model, ends.Training(i, batch), at::kCPU));
+    const int rounds = task.fit.flow_matching().pairing_rounds();
+    const at::Tensor pairing = at::tensor(ShorterPairing(start, end, rounds, *stream), at::kLong);
+    const at::Tensor share = (at::arange(batch, at::kFloat) + stream->Uniform()) / batch;
+    const PathPoints points =
+        PointsOnPaths(start.to(task.device), end.index_select(0, pairing).to(task.device),
+                      share.to(task.device), task.spec.span);
+    return VelocityLoss(field.Apply(points.state, points.depth), points.velocity);
+  };
+}
+
+absl::StatusOr<Loss> LossOf(Task& task, const Recipe& recipe, const std::string& data_folder,
+                            const std::shared_ptr<const Model>& model) {
+  if (task.spec.kind == ModelKind::kClassifier) {
+    return ClassifierLoss(task, recipe, data_folder, model);
+  }
+  return recipe.fit().has_flow_matching() ? MatchingLoss(task, recipe, data_folder, model)
+                                          : FlowLoss(task, recipe, data_folder, model);
 }
 
 }  // namespace
@@ -177,8 +225,7 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
     return absl::InvalidArgumentError("the recipe holds no model or no fit: nothing to train");
   }
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(recipe));
-  HS_ASSIGN_OR_RETURN(const FixedPlan solver, ParseFixedPlan(recipe.fit().solver()));
-  HS_RETURN_IF_ERROR(CheckTrainable(recipe, spec, solver));
+  HS_RETURN_IF_ERROR(CheckTrainable(recipe, spec));
   return CatchExceptions("training", [&]() -> absl::StatusOr<ModelFiles> {
     RandomStream stream(recipe.seed(), RandomPurpose::kWeights);
     TensorMap initial = InitialTensors(spec.stem, "stem", stream);
@@ -188,18 +235,14 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> start,
                         Model::FromBytes(model_json, SerializeTensors(initial)));
     Task task{.spec = spec,
-              .solver = solver,
               .fit = recipe.fit(),
               .tensors = TrainableCopies(initial, device),
               .device = device};
-    absl::StatusOr<Loss> loss = spec.kind == ModelKind::kClassifier
-                                    ? ClassifierLoss(task, recipe, data_folder, start)
-                                    : FlowLoss(task, recipe, start);
-    if (!loss.ok()) return loss.status();
+    HS_ASSIGN_OR_RETURN(const Loss loss, LossOf(task, recipe, data_folder, start));
     HS_RETURN_IF_ERROR(Optimise({.what = recipe.name(),
                                  .optimiser = recipe.fit().optimiser(),
                                  .parameters = Fitted(task.tensors),
-                                 .loss = *loss}));
+                                 .loss = loss}));
     return ModelFiles{.model_json = model_json, .weights = SerializeTensors(task.tensors)};
   });
 }

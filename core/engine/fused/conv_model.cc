@@ -9,10 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/fused/table_numbers.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_fit.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
@@ -127,9 +129,107 @@ ConvInput InputOf(CorrectionInput input) {
   return ConvInput::kDepth;
 }
 
+// The readout of a table, if its layers are those of kernels::ConvReadout.
+class ReadoutReader {
+ public:
+  // `tensors` on the CPU, in float32; `prefix`: of the net's tensors.
+  ReadoutReader(const TensorMap& tensors, std::string prefix)
+      : tensors_(tensors), prefix_(std::move(prefix)) {}
+
+  absl::StatusOr<kernels::ConvReadout> Read(const TableSpec& spec) && {
+    const LayerList& net = spec.net;
+    const size_t last = net.size() - 1;
+    const bool fits = net.size() >= 5 && net.size() % 2 == 1 && Halves(net[0]) && IsMap(net[1]) &&
+                      IsMap(net[last - 1]) && Doubles(net[last]) && MiddleFits(net, last);
+    if (!fits) {
+      return absl::UnimplementedError(absl::StrCat(
+          prefix_,
+          ": the fused kernel has nets of tables only that are pixel_unshuffle by 2, a 1x1 "
+          "convolution, 3x3 convolutions, a 1x1 convolution and pixel_shuffle by 2, with "
+          "silu between convolutions"));
+    }
+    kernels::ConvReadout readout{.inputs = {},
+                                 .hidden = static_cast<int>(std::get<Conv2dLayer>(net[1].kind).out),
+                                 .down = Numbers(1, "weight"),
+                                 .down_bias = Numbers(1, "bias"),
+                                 .middle = {},
+                                 .up = Numbers(last - 1, "weight"),
+                                 .up_bias = Numbers(last - 1, "bias")};
+    for (const CorrectionInput input : spec.inputs) {
+      readout.inputs.push_back(input == CorrectionInput::kSlopes   ? ConvInput::kSlopes
+                               : input == CorrectionInput::kState0 ? ConvInput::kState0
+                                                                   : ConvInput::kBefore);
+    }
+    for (size_t i = 3; i + 1 < last; i += 2) {
+      readout.middle.push_back({.inputs = {ConvInput::kBefore},
+                                .outputs = static_cast<int>(std::get<Conv2dLayer>(net[i].kind).out),
+                                .weight = Numbers(i, "weight"),
+                                .bias = Numbers(i, "bias"),
+                                .activation = ConvActivation::kSilu,
+                                .slopes = {}});
+    }
+    return readout;
+  }
+
+ private:
+  static bool Halves(const Layer& layer) {
+    const auto* kind = std::get_if<PixelUnshuffleLayer>(&layer.kind);
+    return kind != nullptr && kind->downscale_factor == 2;
+  }
+  static bool Doubles(const Layer& layer) {
+    const auto* kind = std::get_if<PixelShuffleLayer>(&layer.kind);
+    return kind != nullptr && kind->upscale_factor == 2;
+  }
+  static bool IsPlain(const Conv2dLayer& layer) {
+    return layer.stride == 1 && layer.groups == 1 && layer.bias;
+  }
+  static bool IsMap(const Layer& layer) {
+    const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
+    return conv != nullptr && IsPlain(*conv) && IsOne(conv->kernel) && conv->padding.height == 0 &&
+           conv->padding.width == 0;
+  }
+  static bool IsMiddle(const Layer& layer) {
+    const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
+    return conv != nullptr && IsPlain(*conv) && IsThree(conv->kernel) && IsOne(conv->padding);
+  }
+  // Silu at every even place, 3x3 convolutions at the odd ones.
+  static bool MiddleFits(const LayerList& net, size_t last) {
+    for (size_t i = 2; i + 1 < last; ++i) {
+      const bool fits =
+          i % 2 == 0 ? std::holds_alternative<SiluLayer>(net[i].kind) : IsMiddle(net[i]);
+      if (!fits) return false;
+    }
+    return true;
+  }
+
+  std::vector<float> Numbers(size_t layer, const char* role) const {
+    const at::Tensor tensor =
+        tensors_.at(absl::StrCat(prefix_, ".", layer, ".", role)).contiguous();
+    const float* begin = tensor.const_data_ptr<float>();
+    return {begin, begin + tensor.numel()};
+  }
+
+  const TensorMap& tensors_;
+  const std::string prefix_;
+};
+
+// Sets what of a learned solver belongs to the table of so many evaluations.
+absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels::ConvModel& conv) {
+  const Hypersolver::TableFacts& facts = *learned.table(evaluations);
+  if (evaluations == 0) return absl::UnimplementedError("a flow map of images has no field to run");
+  const TensorMap tensors = learned.weights().Tensors(at::kCPU, at::kFloat);
+  conv.table = TableNumbers<kernels::ConvTable>(facts, tensors, conv.channels);
+  if (facts.spec->net.empty()) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(
+      conv.readout,
+      ReadoutReader(tensors, TablePrefix(facts.spec->evaluations) + ".net").Read(*facts.spec));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hypersolver* correction) {
+absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hypersolver* correction,
+                                               int64_t evaluations) {
   const Shape& state = model.state_shape();
   if (state.size() != 3) {
     return absl::UnimplementedError(
@@ -139,11 +239,15 @@ absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hyperso
                           .height = static_cast<int>(state[1]),
                           .width = static_cast<int>(state[2]),
                           .field = {},
-                          .correction = std::nullopt};
+                          .correction = std::nullopt,
+                          .table = std::nullopt,
+                          .readout = std::nullopt};
   const TensorMap weights = model.weights().Tensors(at::kCPU, at::kFloat);
   HS_ASSIGN_OR_RETURN(conv.field,
                       NetReader(weights, "field", {ConvInput::kBefore}).Read(model.spec().field));
-  if (correction != nullptr) {
+  if (correction != nullptr && correction->spec().learned()) {
+    HS_RETURN_IF_ERROR(ReadTable(*correction, evaluations, conv));
+  } else if (correction != nullptr) {
     std::vector<ConvInput> inputs;
     for (const CorrectionInput input : correction->spec().inputs) inputs.push_back(InputOf(input));
     const TensorMap of_correction = correction->weights().Tensors(at::kCPU, at::kFloat);

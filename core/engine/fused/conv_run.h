@@ -1,11 +1,13 @@
-// The fused engine on images: whole fixed-step solves of fields of convolutions, one launch for a
-// segment, tier fast. Every row is solved by the first Advance after its admission. The input and
+// The fused engine on images: whole solves of fields of convolutions, few launches for a segment,
+// tier fast. Every row is solved by the first Advance after its admission. The input and
 // the output map are those of the readable engine.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/engine/fused/fused_conv.h"
@@ -24,11 +26,24 @@ inline constexpr int64_t kLaunchImagesLeast = 128;
 // the others.
 inline constexpr int64_t kMapRows = 64;
 
-// Admit refuses a segment whose rows take more multiply-accumulates than kLaunchRowMacsMax with
-// kInvalidArgument. `stream` takes all work of the run and decides its device. Rows that fp16
-// cannot carry are solved again by the readable engine in tier exact, as if each were alone. Throws
-// as LibTorch does. Precondition: the engine of `conv` supports the spec (FusedConvs).
-std::unique_ptr<Run> MakeConvRun(const BatchSpec& spec, StreamLease stream,
-                                 std::shared_ptr<const FusedConv> conv);
+// The least atol of error control in tier fast. An evaluation of f is within 1e-3 (5e-4 measured),
+// of which the error estimate of a step sees a tenth: below this bound the estimate of a field of
+// the state's size would be mostly rounding, and the steps would be too short.
+inline constexpr double kFastToleranceMin = 1e-4;
+// The rows of an adaptive launch, in those that the device solves at the same time: each may take
+// three times what `fashion` takes in the mean before the launch ends.
+inline constexpr int64_t kAdaptiveRowsEach = 3;
+
+// The field of a run's spec; of a learned solver, by its table of so many evaluations. Throws as
+// LibTorch does.
+using FindFusedConv =
+    std::function<absl::StatusOr<std::shared_ptr<const FusedConv>>(int64_t evaluations)>;
+
+// Admit refuses a segment whose rows take more multiply-accumulates than kLaunchRowMacsMax, or one
+// of a tolerance below kFastToleranceMin, with kInvalidArgument. `stream` takes all work of the run
+// and decides its device. Rows that fp16 cannot carry are solved again by the readable engine in
+// tier exact, as if each were alone. Throws as LibTorch does. Precondition: the engine of the
+// fields supports the spec (FusedConvs).
+std::unique_ptr<Run> MakeConvRun(const BatchSpec& spec, StreamLease stream, FindFusedConv find);
 
 }  // namespace hyperserve

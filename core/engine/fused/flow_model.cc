@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/fused/table_numbers.h"
 #include "core/io/tensor.h"
 #include "core/kernels/flow/flow_fit.h"
 #include "core/model/layers/activations.h"
@@ -136,37 +137,11 @@ std::vector<FlowInput> InputsOf(const std::vector<CorrectionInput>& inputs) {
   return result;
 }
 
-// Every coefficient as a matrix.
-kernels::FlowTable TableOf(const Hypersolver::TableFacts& facts, const TensorMap& tensors,
-                           int64_t dimensions) {
-  kernels::FlowTable table{.nodes = facts.nodes, .coefficients = {}, .offset = {}};
-  const TableSpec& spec = *facts.spec;
-  if (spec.evaluations == 0) return table;
-  const std::string prefix = TablePrefix(spec.evaluations);
-  const at::Tensor identity = at::eye(dimensions);
-  const auto append = [&](const at::Tensor& coefficient) {
-    const at::Tensor matrix = spec.coefficients == Coefficients::kMap
-                                  ? coefficient.contiguous()
-                                  : (identity * coefficient).contiguous();
-    const float* begin = matrix.const_data_ptr<float>();
-    table.coefficients.insert(table.coefficients.end(), begin, begin + matrix.numel());
-  };
-  const at::Tensor state = tensors.at(prefix + ".state"), slopes = tensors.at(prefix + ".slopes");
-  for (int64_t i = 0, next = 0; i < spec.evaluations; ++i) {
-    append(state[i]);
-    for (int64_t j = 0; j <= i; ++j) append(slopes[next++]);
-  }
-  const at::Tensor offset = tensors.at(prefix + ".offset").contiguous();
-  table.offset.assign(offset.const_data_ptr<float>(),
-                      offset.const_data_ptr<float>() + offset.numel());
-  return table;
-}
-
 // Sets what of a learned solver belongs to the table of so many evaluations.
 absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels::FlowModel& flow) {
   const Hypersolver::TableFacts& facts = *learned.table(evaluations);
   const TensorMap tensors = learned.weights().Tensors(at::kCPU, at::kFloat);
-  flow.table = TableOf(facts, tensors, flow.dimensions);
+  flow.table = TableNumbers<kernels::FlowTable>(facts, tensors, flow.dimensions);
   if (facts.spec->net.empty()) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(flow.correction,
                       NetReader(tensors, TablePrefix(facts.spec->evaluations) + ".net",

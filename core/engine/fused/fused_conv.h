@@ -19,13 +19,16 @@ class FusedConv {
   // False: the weights and planes do not fit in the memory of a multiprocessor.
   virtual bool Fits() const = 0;
 
-  // Of device memory that a solve by this plan works in, for ConvRows::scratch.
-  virtual int64_t ScratchBytes(const kernels::ConvPlan& plan) const = 0;
+  // The rows that the device solves at the same time. Precondition: Fits().
+  virtual int64_t RowsAtOnce() const = 0;
+
+  // Of device memory that a solve works in, for ConvRows::scratch.
+  virtual int64_t ScratchBytes(const kernels::ConvTask& task) const = 0;
 
   // Starts a solve on the current stream of the device and does not wait for it. The pointers in
   // `rows` are memory of that device. Throws c10::Error where the launch fails. Precondition:
   // Fits().
-  virtual void Solve(const kernels::ConvPlan& plan, const kernels::ConvRows& rows) const = 0;
+  virtual void Solve(const kernels::ConvTask& task, const kernels::ConvRows& rows) const = 0;
 };
 
 // Copies the weights of a field to a device. Throws as LibTorch does. Precondition:

@@ -1,10 +1,13 @@
 #include "core/engine/fused/fused_convs.h"
 
+#include <variant>
+
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/fused/conv_model.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
+#include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -25,11 +28,12 @@ absl::Status CheckTask(const BatchSpec& spec) {
     return absl::UnimplementedError("it solves images in their field's own direction only");
   }
   if (spec.stepping != Stepping::kFixed) {
-    return absl::UnimplementedError("it takes fixed steps only");
+    return absl::UnimplementedError(
+        "error control of images waits for its gates, which have not run on a GPU yet");
   }
   if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
-  if (RunsFromTable(spec.method.method)) {
-    return absl::UnimplementedError("it runs one-step methods only");
+  if (spec.method.method == Method::kAb2) {
+    return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }
   if (!spec.save_at.empty()) return absl::UnimplementedError("it saves no states on the way");
   if (spec.log_density != LogDensity::kNone) {
@@ -40,28 +44,46 @@ absl::Status CheckTask(const BatchSpec& spec) {
 
 }  // namespace
 
-kernels::ConvPlan ConvPlanOf(const BatchSpec& spec, int64_t steps) {
+kernels::ConvTask ConvTaskOf(const BatchSpec& spec, const StepControl& control) {
   const SolveOptions options = OptionsOf(spec);
-  return {.tableau = options.tableau,
-          .steps = static_cast<int>(steps),
-          .hypersolved = options.hypersolved,
-          .s0 = options.s0,
-          .s1 = options.s1};
+  if (const auto* fixed = std::get_if<FixedSteps>(&control)) {
+    return kernels::ConvPlan{.tableau = options.tableau,
+                             .steps = static_cast<int>(fixed->steps),
+                             .hypersolved = options.hypersolved,
+                             .s0 = options.s0,
+                             .s1 = options.s1};
+  }
+  const ErrorControl& error = std::get<ErrorControl>(control);
+  return kernels::ConvAdaptivePlan{.tableau = options.tableau,
+                                   .s0 = options.s0,
+                                   .s1 = options.s1,
+                                   .rtol = error.rtol,
+                                   .atol = error.atol,
+                                   .attempts_max = error.max_steps};
 }
 
 absl::Status FusedConvs::Supports(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckTask(spec));
-  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedConv> conv, Find(spec));
+  if (spec.method.method != Method::kLearned) return Supports(spec, 0);
+  for (const TableSpec& table : spec.correction->spec().tables) {
+    HS_RETURN_IF_ERROR(Supports(spec, table.evaluations));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FusedConvs::Supports(const BatchSpec& spec, int64_t evaluations) {
+  HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedConv> conv, Find(spec, evaluations));
   if (conv->Fits()) return absl::OkStatus();
   return absl::UnimplementedError(
       "an image and the widest layer's weights do not fit in the memory of a multiprocessor");
 }
 
-absl::StatusOr<std::shared_ptr<const FusedConv>> FusedConvs::Find(const BatchSpec& spec) {
+absl::StatusOr<std::shared_ptr<const FusedConv>> FusedConvs::Find(const BatchSpec& spec,
+                                                                  int64_t evaluations) {
   using Found = PackedModels<FusedConv>::Found;
-  return packed_.Find(spec, [&]() -> Found {
+  return packed_.Find(spec, evaluations, [&]() -> Found {
     HS_ASSIGN_OR_RETURN(const kernels::ConvModel conv,
-                        ConvModelOf(*spec.model, spec.correction.get()));
+                        ConvModelOf(*spec.model, spec.correction.get(), evaluations));
     return make_(conv);
   });
 }

@@ -2,6 +2,7 @@
 // solve, and their weights there.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/packed_models.h"
 #include "core/kernels/conv/conv_model.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 
@@ -22,15 +24,18 @@ class FusedConvs {
   // LibTorch does. Precondition: CheckSpec(spec).ok().
   absl::Status Supports(const BatchSpec& spec);
 
-  // The field of a spec. Fails with the reason of Supports; throws as LibTorch does.
-  absl::StatusOr<std::shared_ptr<const FusedConv>> Find(const BatchSpec& spec);
+  // The field of a spec; of a learned solver, by its table of so many evaluations. Fails with the
+  // reason of Supports; throws as LibTorch does.
+  absl::StatusOr<std::shared_ptr<const FusedConv>> Find(const BatchSpec& spec, int64_t evaluations);
 
  private:
+  absl::Status Supports(const BatchSpec& spec, int64_t evaluations);
+
   const MakeFusedConv make_;
   PackedModels<FusedConv> packed_;
 };
 
-// The plan of a solve in `steps` steps. Precondition: the spec is of fixed steps.
-kernels::ConvPlan ConvPlanOf(const BatchSpec& spec, int64_t steps);
+// The task of a solve under this control. Precondition: it is of the spec's stepping.
+kernels::ConvTask ConvTaskOf(const BatchSpec& spec, const StepControl& control);
 
 }  // namespace hyperserve

@@ -16,8 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/solve_again.h"
+#include "core/engine/fused/waiting_run.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/io/tensor.h"
@@ -32,8 +34,6 @@ namespace {
 
 // The kernel solves groups of so many rows.
 constexpr int64_t kGroupRows = 64;
-
-int64_t StepsOf(const Segment& segment) { return std::get<FixedSteps>(segment.control).steps; }
 
 // What the kernel says of some rows, on the host. Log-densities and evaluations: of the plans that
 // have them, else empty.
@@ -62,17 +62,13 @@ bool AllFinite(std::span<const float> floats) {
   return finite;
 }
 
-class FusedRun final : public Run {
+class FusedRun final : public WaitingRun<FusedFlow> {
  public:
   FusedRun(const BatchSpec& spec, StreamLease stream, FindFusedFlow find)
-      : spec_(spec),
-        stream_(std::move(stream)),
+      : WaitingRun(spec, std::move(stream)),
         find_(std::move(find)),
         costs_(spec),
-        stages_(OptionsOf(spec).tableau.solution_stages()),
         passes_(spec.log_density == LogDensity::kNone ? 1 : 1 + kernels::kFlowTangents) {}
-
-  int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
 
   absl::StatusOr<Ticket> Admit(const Segment& segment) override {
     HS_RETURN_IF_ERROR(CheckSegment(spec_, segment));
@@ -84,48 +80,13 @@ class FusedRun final : public Run {
     }
     HS_ASSIGN_OR_RETURN(std::shared_ptr<const FusedFlow> flow,
                         find_(learned() ? StepsOf(segment) : 0));
-    waiting_.push_back({.ticket = next_ticket_, .segment = segment, .flow = std::move(flow)});
-    return next_ticket_++;
-  }
-
-  absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) override {
-    const absl::Status solved = CatchExceptions("solving a batch", [&] {
-      const TorchScope scope(*stream_);
-      return SolveWaiting(cancelled);
-    });
-    waiting_.clear();
-    if (solved.ok()) return true;
-    finished_.clear();
-    return solved;
-  }
-
-  absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
-    return std::exchange(finished_, {});
-  }
-
-  void Drop(Ticket ticket) override {
-    std::erase_if(waiting_, [&](const Waiting& one) { return one.ticket == ticket; });
-    std::erase_if(finished_, [&](const SolvedSegment& one) { return one.ticket == ticket; });
+    return Await(segment, std::move(flow));
   }
 
  private:
-  struct Waiting {
-    Ticket ticket;
-    Segment segment;
-    std::shared_ptr<const FusedFlow> flow;
-  };
-
   int64_t dimensions() const { return spec_.model->state_elements(); }
   int64_t densities() const { return spec_.log_density == LogDensity::kNone ? 0 : 1; }
-  bool adaptive() const { return spec_.stepping == Stepping::kErrorControlled; }
-  bool learned() const { return spec_.method.method == Method::kLearned; }
-  // Evaluations of f of one of its rows. Precondition: not adaptive.
-  int64_t EvaluationsOf(const Segment& segment) const {
-    return learned() ? StepsOf(segment) : StepsOf(segment) * stages_;
-  }
-
-  absl::Status SolveWaiting(const std::function<bool()>& cancelled) {
-    if (waiting_.empty()) return absl::OkStatus();
+  absl::Status SolveWaiting(const std::function<bool()>& cancelled) override {
     std::vector<Segment> segments;
     int64_t count = 0;
     for (const Waiting& one : waiting_) {
@@ -133,7 +94,6 @@ class FusedRun final : public Run {
       count += one.segment.rows;
     }
     const at::Device device = stream_->device();
-    queued_ = 0;
     at::Tensor z0;
     if (spec_.entry != Entry::kNoise) {
       z0 = ReadRows(spec_, segments, at::kFloat, device).contiguous();
@@ -186,29 +146,8 @@ class FusedRun final : public Run {
     if (!bytes.is_cuda()) return bytes;
     at::Tensor pinned = at::empty(bytes.sizes(), at::TensorOptions(at::kByte).pinned_memory(true));
     pinned.copy_(bytes, /*non_blocking=*/true);
-    Wait();
+    WaitForDevice();
     return pinned;
-  }
-
-  // Lets the device finish first where it could not do this work within the time of a launch as
-  // well: cancellation is noticed between the two.
-  void MakeRoom(int64_t row_evaluations) {
-    if (queued_ + row_evaluations > kLaunchRowEvaluations) {
-      Wait();
-      queued_ = 0;
-    }
-    queued_ += row_evaluations;
-  }
-
-  void Wait() const {
-    if (stream_->device().is_cuda()) stream_->synchronize();
-  }
-
-  // Asks before a launch.
-  absl::Status CheckCancelled(const std::function<bool()>& cancelled) const {
-    if (!cancelled || !cancelled()) return absl::OkStatus();
-    Wait();  // the weights may go with this run
-    return absl::CancelledError("the batch was cancelled");
   }
 
   // Solves one segment; moves the pointers in `rows` behind it.
@@ -220,7 +159,7 @@ class FusedRun final : public Run {
     const int64_t at_once = LaunchRows(evaluations);
     for (int64_t begin = 0; begin < segment.rows; begin += at_once) {
       rows.count = std::min(at_once, segment.rows - begin);
-      MakeRoom(std::max(rows.count, kLaunchRowsLeast) * evaluations);
+      MakeRoom(std::max(rows.count, kLaunchRowsLeast) * evaluations, kLaunchRowEvaluations);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
       Start(one, begin, plan, rows);
       Skip(rows);
@@ -235,13 +174,13 @@ class FusedRun final : public Run {
     const kernels::FlowAdaptivePlan plan =
         FlowPlanOf(spec_, std::get<ErrorControl>(segment.control));
     const int64_t launches =
-        segment.rows / std::max(one.flow->RowsAtOnce(plan), kLaunchRowsLeast) + 1;
+        segment.rows / std::max(one.program->RowsAtOnce(plan), kLaunchRowsLeast) + 1;
     int64_t at_once = (segment.rows + launches - 1) / launches;
     for (int64_t begin = 0; begin < segment.rows;) {
       rows.count = std::min(at_once, segment.rows - begin);
       HS_RETURN_IF_ERROR(CheckCancelled(cancelled));
       Start(one, begin, plan, rows);
-      if (rows.count > kLaunchRowsLeast && AnyUnfinished(rows)) {
+      if (rows.count > kLaunchRowsLeast && AnyUnfinished(rows.unfit, rows.count)) {
         at_once = std::max(kLaunchRowsLeast, rows.count / 2);
         continue;
       }
@@ -255,7 +194,7 @@ class FusedRun final : public Run {
                     kernels::FlowRows& rows) {
     rows.seed = one.segment.seed;
     rows.first_row = one.segment.first_row + static_cast<uint64_t>(begin);
-    one.flow->Solve(task, rows);
+    one.program->Solve(task, rows);
   }
 
   void Skip(kernels::FlowRows& rows) const {
@@ -264,13 +203,6 @@ class FusedRun final : public Run {
     rows.log_density += rows.count * densities();
     rows.evaluations += rows.count;
     rows.unfit += rows.count;
-  }
-
-  // Waits for the device.
-  bool AnyUnfinished(const kernels::FlowRows& rows) const {
-    const at::Tensor fits = at::from_blob(rows.unfit, {rows.count},
-                                          at::TensorOptions(stream_->device()).dtype(at::kByte));
-    return fits.eq(kernels::kRowUnfinished).any().item<bool>();
   }
 
   absl::StatusOr<BatchResult> ResultOf(const Segment& segment, const Ends& ends,
@@ -301,13 +233,6 @@ class FusedRun final : public Run {
     return result;
   }
 
-  // Evaluations of g of one of its rows.
-  int64_t CorrectionsOf(const Segment& segment) const {
-    if (spec_.correction == nullptr) return 0;
-    if (!learned()) return StepsOf(segment);
-    return spec_.correction->table(StepsOf(segment))->spec->net.empty() ? 0 : 1;
-  }
-
   // The places of the rows that the kernel did not solve or whose end is not finite.
   static std::vector<int64_t> Unfit(const Ends& ends) {
     std::vector<int64_t> places;
@@ -324,18 +249,9 @@ class FusedRun final : public Run {
     return places;
   }
 
-  // Fixed after construction.
-  const BatchSpec spec_;
-  const StreamLease stream_;
   const FindFusedFlow find_;
   const RowCosts costs_;
-  const int64_t stages_;  // evaluations of f of a step; 0: learned
   const int64_t passes_;  // products of an evaluation, in those of a value alone
-
-  std::vector<Waiting> waiting_;
-  std::vector<SolvedSegment> finished_;
-  Ticket next_ticket_ = 0;
-  int64_t queued_ = 0;  // evaluations of f on rows, started since the last Wait
 };
 
 }  // namespace

@@ -33,14 +33,16 @@ class PackedConv final : public FusedConv {
 
   bool Fits() const override { return kernels::ConvFits(program_); }
 
-  int64_t ScratchBytes(const kernels::ConvPlan& plan) const override {
-    return static_cast<int64_t>(kernels::ConvScratchBytes(program_, plan));
+  int64_t RowsAtOnce() const override { return program_.multiprocessors; }
+
+  int64_t ScratchBytes(const kernels::ConvTask& task) const override {
+    return static_cast<int64_t>(kernels::ConvScratchBytes(program_, task));
   }
 
-  void Solve(const kernels::ConvPlan& plan, const kernels::ConvRows& rows) const override {
+  void Solve(const kernels::ConvTask& task, const kernels::ConvRows& rows) const override {
     const c10::DeviceGuard guard(image_.device());
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(image_.device().index()).stream();
-    Check(kernels::SolveConv(program_, plan, rows, stream));
+    Check(kernels::SolveConv(program_, task, rows, stream));
   }
 
  private:

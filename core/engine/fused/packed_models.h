@@ -1,9 +1,12 @@
-// What a device keeps of each model with its correction that an engine has been asked for.
+// What a device keeps of each model with its correction that an engine has been asked for; of a
+// learned solver, for each of its tables.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -19,10 +22,10 @@ class PackedModels {
  public:
   using Found = absl::StatusOr<std::shared_ptr<const Packed>>;
 
-  // make() -> Found; what it throws leaves this call.
+  // `evaluations`: of a table; 0: none. make() -> Found; what it throws leaves this call.
   template <class Make>
-  Found Find(const BatchSpec& spec, const Make& make) {
-    const std::pair key(spec.model.get(), spec.correction.get());
+  Found Find(const BatchSpec& spec, int64_t evaluations, const Make& make) {
+    const Key key(spec.model.get(), spec.correction.get(), evaluations);
     const auto is_of = [&](const Entry& entry) {
       return entry.model.lock() == spec.model && entry.correction.lock() == spec.correction;
     };
@@ -35,13 +38,14 @@ class PackedModels {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const auto& one) {
       const Entry& entry = one.second;
-      const bool had_correction = one.first.second != nullptr;
+      const bool had_correction = std::get<const Hypersolver*>(one.first) != nullptr;
       return entry.model.expired() || (had_correction && entry.correction.expired());
     });
     return entries_.try_emplace(key, std::move(made)).first->second.packed;
   }
 
  private:
+  using Key = std::tuple<const Model*, const Hypersolver*, int64_t>;
   struct Entry {
     std::weak_ptr<const Model> model;
     std::weak_ptr<const Hypersolver> correction;
@@ -50,7 +54,7 @@ class PackedModels {
 
   std::mutex mutex_;
   // By address; guarded by mutex_. An entry whose model has gone says nothing of another there.
-  std::map<std::pair<const Model*, const Hypersolver*>, Entry> entries_;
+  std::map<Key, Entry> entries_;
 };
 
 }  // namespace hyperserve

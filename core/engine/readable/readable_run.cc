@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/row_numbers.h"
@@ -84,7 +85,7 @@ class ReadableRun final : public Run {
 
   absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                const std::function<bool()>& cancelled) override {
-    absl::StatusOr<bool> done = CatchExceptions("solving a batch", [&]() -> absl::StatusOr<bool> {
+    absl::StatusOr<bool> done = CatchDeviceFaults("solving a batch", [&]() -> absl::StatusOr<bool> {
       HS_RETURN_IF_ERROR(broken_);
       const TorchScope scope(*stream_);
       if (!waiting_.empty()) Start();
@@ -104,7 +105,7 @@ class ReadableRun final : public Run {
 
   absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
     using Result = absl::StatusOr<std::vector<SolvedSegment>>;
-    Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
+    Result finished = CatchDeviceFaults("finishing a batch", [&]() -> Result {
       const TorchScope scope(*stream_);
       auto ended = std::visit([](auto& solver) { return solver.TakeFinished(); }, solver_);
       for (auto& solved : ended) results_.Take(Ended(solved));
@@ -123,7 +124,7 @@ class ReadableRun final : public Run {
     }
     const std::optional<SegmentResults::RowRange> range = results_.Forget(ticket);
     if (!range) return;
-    broken_.Update(CatchExceptions("dropping rows", [&] {
+    broken_.Update(CatchDeviceFaults("dropping rows", [&] {
       const TorchScope scope(*stream_);
       std::visit([&](auto& solver) { solver.Drop(range->first, range->rows); }, solver_);
       return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/row_numbers.h"
@@ -37,12 +38,15 @@ constexpr int kStepsAhead = 16;
 
 class SlotRun final : public Run {
  public:
-  SlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows)
+  SlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,
+          std::shared_ptr<const StepGraph> graph)
       : spec_(spec),
         stream_(std::move(stream)),
         setup_(SetUpSolve(spec_, rows, stream_->device())),
         bucket_(setup_.bucket),
-        steps_(&setup_.space.options(), OptionsOf(spec_)) {}
+        steps_(&setup_.space.options(), OptionsOf(spec_)) {
+    if (graph != nullptr) steps_.Use(std::move(graph));
+  }
 
   // The largest hole, since the rows of a segment stand side by side.
   int64_t room() const override {
@@ -70,7 +74,7 @@ class SlotRun final : public Run {
 
   absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                const std::function<bool()>& cancelled) override {
-    absl::StatusOr<bool> done = CatchExceptions("solving a batch", [&]() -> absl::StatusOr<bool> {
+    absl::StatusOr<bool> done = CatchDeviceFaults("solving a batch", [&]() -> absl::StatusOr<bool> {
       const TorchScope scope(*stream_);
       for (int64_t i = 0; i < evaluations_max && !stays_.empty(); ++i) {
         if (cancelled && cancelled()) return absl::CancelledError("the batch was cancelled");
@@ -85,7 +89,7 @@ class SlotRun final : public Run {
 
   absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() override {
     using Result = absl::StatusOr<std::vector<SolvedSegment>>;
-    Result finished = CatchExceptions("finishing a batch", [&]() -> Result {
+    Result finished = CatchDeviceFaults("finishing a batch", [&]() -> Result {
       std::vector<SolvedSegment> solved;
       if (finished_.empty()) return solved;
       const TorchScope scope(*stream_);
@@ -352,8 +356,9 @@ bool SlotRunSupports(const BatchSpec& spec) {
          !RunsFromTable(spec.method.method);
 }
 
-std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows) {
-  return std::make_unique<SlotRun>(spec, std::move(stream), rows);
+std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,
+                                 std::shared_ptr<const StepGraph> graph) {
+  return std::make_unique<SlotRun>(spec, std::move(stream), rows, std::move(graph));
 }
 
 }  // namespace hyperserve

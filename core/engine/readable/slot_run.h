@@ -12,6 +12,7 @@
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
+#include "core/engine/readable/slot_steps.h"
 #include "core/engine/torch_scope.h"
 
 namespace hyperserve {
@@ -20,7 +21,9 @@ namespace hyperserve {
 bool SlotRunSupports(const BatchSpec& spec);
 
 // As MakeReadableRun. Works on any device, but the bits of a row on a CPU are not those of
-// ReadableRun. Precondition: SlotRunSupports(spec).
-std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows);
+// ReadableRun. `graph`: a step that StepGraphs captured for the spec and the bucket of `rows`; the
+// bits of a row are the same with it. Precondition: SlotRunSupports(spec).
+std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,
+                                 std::shared_ptr<const StepGraph> graph = nullptr);
 
 }  // namespace hyperserve

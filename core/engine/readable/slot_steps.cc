@@ -1,7 +1,11 @@
 #include "core/engine/readable/slot_steps.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -40,25 +44,80 @@ at::Tensor Grown(const at::Tensor& old, int64_t slots, const at::TensorOptions& 
 
 }  // namespace
 
-std::vector<at::Tensor*> SlotSteps::PerSlot() {
-  std::vector<at::Tensor*> tensors = {&z_,
-                                      &z_first_,
-                                      &alive_,
-                                      &progress_,
-                                      &s_,
-                                      &eps_,
-                                      &rtol_,
-                                      &atol_,
-                                      &status_,
-                                      &nfe_,
-                                      &fresh_,
-                                      &steps_left_,
-                                      &overflows_,
-                                      &first_slope_,
-                                      &controllers_.previous_norm,
-                                      &controllers_.refused};
-  std::erase_if(tensors, [](const at::Tensor* tensor) { return !tensor->defined(); });
-  return tensors;
+std::array<at::Tensor*, SlotPlaces::kCount> SlotSteps::PerSlot() {
+  return {&z_,
+          &z_first_,
+          &alive_,
+          &progress_,
+          &s_,
+          &eps_,
+          &rtol_,
+          &atol_,
+          &status_,
+          &nfe_,
+          &fresh_,
+          &steps_left_,
+          &overflows_,
+          &first_slope_,
+          &controllers_.previous_norm,
+          &controllers_.refused};
+}
+
+void SlotSteps::Use(std::shared_ptr<const StepGraph> graph) {
+  places_ = graph->places;
+  graph_ = std::move(graph);
+}
+
+void SlotSteps::Settle() {
+  const auto tensors = PerSlot();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor& place = places_->numbers[i];
+    if (!place.defined()) continue;
+    if (tensors[i]->defined() && !tensors[i]->is_same(place)) place.copy_(*tensors[i]);
+    *tensors[i] = place;
+  }
+}
+
+std::shared_ptr<SlotPlaces> SlotSteps::MakePlaces(const c10::Stream& stream) {
+  if (any_fresh_) ChooseFirstSteps();
+  if (!controlled()) {
+    const auto zeros = [&](at::ScalarType dtype) {
+      return at::zeros({slots()}, z_.options().dtype(dtype));
+    };
+    alive_ = zeros(at::kBool);
+    progress_ = zeros(at::kInt);
+    s_ = eps_ = zeros(at::kDouble);
+  }
+  const c10::StreamGuard guard(stream);
+  auto places = std::make_shared<SlotPlaces>();
+  const auto tensors = PerSlot();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i]->defined()) places->numbers[i] = at::empty_like(*tensors[i]);
+  }
+  return places;
+}
+
+std::shared_ptr<const StepGraph> SlotSteps::Capture(std::shared_ptr<SlotPlaces> places,
+                                                    CaptureLane& lane) {
+  places_ = places;
+  const auto tensors = PerSlot();
+  for (size_t i = 0; i < tensors.size(); ++i) *tensors[i] = places_->numbers[i];
+  auto graph = std::make_shared<StepGraph>();
+  graph->places = std::move(places);
+  graph->step = lane.Capture([&] {
+    if (controlled()) {
+      BeginControlled();
+    } else {
+      clock_ = {.s = {.each = s_},
+                .eps = {.each = eps_},
+                .s1 = options_.s1,
+                .order = options_.tableau.order};
+      slopes_.clear();
+    }
+    while (!Evaluate()) continue;
+    Settle();
+  });
+  return graph;
 }
 
 void SlotSteps::Put(const at::Tensor& z0, int64_t first, int64_t bucket,
@@ -106,7 +165,11 @@ void SlotSteps::Put(const at::Tensor& z0, int64_t first, int64_t bucket,
   } else if (alive_.defined()) {
     put(alive_, 1, at::kBool);
     put(progress_, 0, at::kInt);
+  } else if (graph_ != nullptr) {
+    alive_ = at::ones({bucket}, z0.options().dtype(at::kBool));
+    progress_ = at::zeros({bucket}, z0.options().dtype(at::kInt));
   }
+  if (graph_ != nullptr) Settle();
 }
 
 void SlotSteps::BeginFixed(const std::vector<FixedPlace>& places) {
@@ -120,9 +183,10 @@ void SlotSteps::BeginFixed(const std::vector<FixedPlace>& places) {
     return StepTo(s, place.step == place.steps ? options_.s1 : depth(place), options_.s1).eps;
   };
   clock_ = {.s1 = options_.s1, .order = options_.tableau.order};
-  const bool together = std::ranges::all_of(places, [&](const FixedPlace& place) {
-    return place.step == places[0].step && place.steps == places[0].steps;
-  });
+  const bool together =
+      graph_ == nullptr && std::ranges::all_of(places, [&](const FixedPlace& place) {
+        return place.step == places[0].step && place.steps == places[0].steps;
+      });
   if (together) {
     clock_.s.uniform = depth(places[0]);
     clock_.eps.uniform = eps(places[0]);
@@ -132,16 +196,32 @@ void SlotSteps::BeginFixed(const std::vector<FixedPlace>& places) {
       std::fill_n(depths.begin() + place.slots.first, place.slots.rows, depth(place));
       std::fill_n(sizes.begin() + place.slots.first, place.slots.rows, eps(place));
     }
-    const at::TensorOptions doubles = z_.options().dtype(at::kDouble);
-    clock_.s.each = RowTensor(depths, doubles);
-    clock_.eps.each = RowTensor(sizes, doubles);
+    StartClock(depths, sizes);
   }
   slopes_.clear();
   under_way_ = true;
 }
 
+void SlotSteps::StartClock(const PerRow& depths, const PerRow& sizes) {
+  const at::TensorOptions doubles = z_.options().dtype(at::kDouble);
+  if (graph_ == nullptr) {
+    clock_.s.each = RowTensor(depths, doubles);
+    clock_.eps.each = RowTensor(sizes, doubles);
+    return;
+  }
+  const auto put = [&](const PerRow& numbers, PerRow& last, at::Tensor& place) {
+    if (numbers == last) return;
+    place.copy_(RowTensor(numbers, at::TensorOptions(at::kDouble)), /*non_blocking=*/true);
+    last = numbers;
+  };
+  put(depths, places_->depths, s_);
+  put(sizes, places_->sizes, eps_);
+}
+
 void SlotSteps::BeginControlled() {
   if (any_fresh_) ChooseFirstSteps();
+  under_way_ = true;
+  if (graph_ != nullptr) return Settle();
   SlotNextSteps next = ClampSteps(s_, eps_, options_.s1);
   s_next_ = std::move(next.s_next);
   clock_ = {.s = {.each = s_},
@@ -149,7 +229,6 @@ void SlotSteps::BeginControlled() {
             .s1 = options_.s1,
             .order = options_.tableau.order};
   slopes_ = {first_slope_};
-  under_way_ = true;
 }
 
 // As ChooseFirstSteps of core/ode/first_steps.h, for the slots that are fresh; all slots see the
@@ -182,6 +261,11 @@ void SlotSteps::ChooseFirstSteps() {
 }
 
 bool SlotSteps::Evaluate() {
+  if (graph_ != nullptr) {
+    graph_->step->Start();
+    Abandon();
+    return true;
+  }
   if (slopes_.size() < stages()) {
     slopes_.push_back(NextSlope(Space(), options_.tableau, kStart, kWhole, z_,
                                 std::span<const at::Tensor>(slopes_)));
@@ -262,7 +346,9 @@ void SlotSteps::Clear() {
 
 SlotRows SlotSteps::At(const SlotRange& range) const {
   const auto part = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.narrow(0, range.first, range.rows) : tensor;
+    if (!tensor.defined()) return tensor;
+    const at::Tensor rows = tensor.narrow(0, range.first, range.rows);
+    return graph_ == nullptr ? rows : rows.clone();  // the next step overwrites the places
   };
   return {.z = part(z_), .progress = part(progress_), .status = part(status_), .nfe = part(nfe_)};
 }
@@ -276,7 +362,11 @@ void SlotSteps::Keep(const std::vector<int64_t>& slots, int64_t bucket) {
   std::vector<int64_t> from = slots;
   from.resize(static_cast<size_t>(bucket), slots.front());
   const at::Tensor indices = at::tensor(from, at::kLong).to(z_.device(), /*non_blocking=*/true);
-  for (at::Tensor* tensor : PerSlot()) *tensor = tensor->index_select(0, indices);
+  for (at::Tensor* tensor : PerSlot()) {
+    if (tensor->defined()) *tensor = tensor->index_select(0, indices);
+  }
+  places_ = nullptr;  // they and the graph are of the larger bucket
+  graph_ = nullptr;
   const int64_t rows = static_cast<int64_t>(slots.size());
   // Copies in the slots that are left over count as ended.
   status_.narrow(0, rows, bucket - rows).fill_(CodeOf(RowStatus::kConverged));

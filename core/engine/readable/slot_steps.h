@@ -1,17 +1,25 @@
 // The rows in the slots of a bucket and their steps: all that a SlotRun has on the device. It knows
 // no segments. Not thread-safe; throws as LibTorch does.
+//
+// A step can be captured (Capture) and then started as a whole (Use): the same operations on the
+// same numbers, which stand in fixed places between the steps.
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/Stream.h>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "core/engine/captured/captured_work.h"
 #include "core/engine/readable/slot_control.h"
 #include "core/engine/readable/slot_space.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/ode/solve_options.h"
+#include "core/ode/space.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 
@@ -38,6 +46,20 @@ struct SlotRows {
 
 inline constexpr int8_t kUnderWay = -1;
 
+// Where the numbers of a bucket's slots stand while their steps are captured ones. Undefined: the
+// plan has none.
+struct SlotPlaces {
+  static constexpr size_t kCount = 16;
+  std::array<at::Tensor, kCount> numbers;
+  PerRow depths, sizes;  // those of the last step of a fixed plan that started here
+};
+
+// A step of a bucket that was captured.
+struct StepGraph {
+  std::shared_ptr<SlotPlaces> places;
+  std::unique_ptr<CapturedWork> step;
+};
+
 class SlotSteps {
  public:
   // Borrows the options of the space.
@@ -45,6 +67,16 @@ class SlotSteps {
       : space_(space), options_(std::move(options)) {}
 
   bool controlled() const { return options_.stepping == Stepping::kErrorControlled; }
+
+  // From now on steps are those of the graph, which nobody else uses meanwhile. Before the first
+  // rows. Every Put names the graph's bucket.
+  void Use(std::shared_ptr<const StepGraph> graph);
+
+  // New places for the numbers, in memory of that stream. Rows have been put.
+  std::shared_ptr<SlotPlaces> MakePlaces(const c10::Stream& stream);
+  // A step of all slots on numbers in these places, which have the shapes of MakePlaces. Afterwards
+  // only these two may be called. Throws as CaptureLane::Capture.
+  std::shared_ptr<const StepGraph> Capture(std::shared_ptr<SlotPlaces> places, CaptureLane& lane);
 
   // Puts rows that stand at s0 into slots of a bucket. Between two steps. Under error control,
   // Begin evaluates f twice for them.
@@ -54,7 +86,7 @@ class SlotSteps {
   void BeginFixed(const std::vector<FixedPlace>& places);
   void BeginControlled();
   bool under_way() const { return under_way_; }
-  // Makes one evaluation of f; true when it ends the step.
+  // Makes one evaluation of f, or a captured step; true when it ends the step.
   bool Evaluate();
   // Forgets a step that is under way.
   void Abandon();
@@ -79,8 +111,11 @@ class SlotSteps {
   void ChooseFirstSteps();
   void EndFixed();
   void EndControlled();
+  void StartClock(const PerRow& depths, const PerRow& sizes);
+  // Moves the numbers to their places.
+  void Settle();
   // The tensors that have one number for each slot.
-  std::vector<at::Tensor*> PerSlot();
+  std::array<at::Tensor*, SlotPlaces::kCount> PerSlot();
 
   // Fixed after construction.
   const TensorSpace::Options* const space_;
@@ -92,7 +127,7 @@ class SlotSteps {
   at::Tensor alive_;     // kBool: every state was finite; undefined before the first step
   at::Tensor progress_;  // kInt, after one step kBool: as in SlotRows; likewise
   // Error control.
-  at::Tensor s_, eps_, rtol_, atol_;  // kDouble
+  at::Tensor s_, eps_, rtol_, atol_;  // kDouble; s and eps also of captured fixed steps
   at::Tensor steps_left_;             // kInt
   at::Tensor overflows_;              // kInt: steps whose error was not finite
   at::Tensor status_, nfe_;           // as in SlotRows
@@ -100,6 +135,10 @@ class SlotSteps {
   at::Tensor first_slope_;
   SlotControllers controllers_;
   bool any_fresh_ = false;
+
+  // Undefined unless steps are captured, or being captured.
+  std::shared_ptr<SlotPlaces> places_;
+  std::shared_ptr<const StepGraph> graph_;
 
   // The step that is under way.
   bool under_way_ = false;

@@ -1,17 +1,31 @@
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "core/kernels/conv/conv.h"
-#include "core/kernels/conv/conv_kernel.cuh"
+#include "core/kernels/conv/conv_fit.h"
+#include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_planes.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
 namespace {
 
+// What a readout works on. Its planes follow all else in shared memory.
+ConvLayout HalfOf(ConvLayout layout) {
+  layout.height /= 2;
+  layout.width /= 2;
+  layout.planes = kConvChannelsMax / 8;
+  layout.planes_aside = 0;
+  layout.readout = false;
+  return layout;
+}
+
+// With a readout a block has whole pairs of rows.
 ConvGeometry GeometryOf(const ConvLayout& layout, int blocks) {
+  const int rows = layout.readout ? 2 : 1;
   ConvGeometry geometry{.blocks = blocks,
-                        .block_rows = (layout.height + blocks - 1) / blocks,
+                        .block_rows = rows * ((layout.height / rows + blocks - 1) / blocks),
                         .pitch = layout.width + 1};
   geometry.pitch_inverse = (1 << 16) / geometry.pitch + 1;
   geometry.tiles = (geometry.block_rows * geometry.pitch + kTilePixels - 1) / kTilePixels;
@@ -21,9 +35,20 @@ ConvGeometry GeometryOf(const ConvLayout& layout, int blocks) {
   return geometry;
 }
 
+uint32_t PlanesBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
+  return static_cast<uint32_t>(layout.planes + layout.planes_aside) * geometry.plane_bytes +
+         kArrivalBytes;
+}
+
+// Without the planes of a readout.
+uint32_t WholeBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
+  return PlanesBytes(layout, geometry) + 2 * layout.layer_bytes + kWarpNumbersBytes;
+}
+
 size_t SharedBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
-  return static_cast<size_t>(layout.planes + layout.planes_aside) * geometry.plane_bytes +
-         2 * static_cast<size_t>(layout.layer_bytes) + kArrivalBytes;
+  const ConvLayout half = HalfOf(layout);
+  return WholeBytes(layout, geometry) +
+         (layout.readout ? PlanesBytes(half, GeometryOf(half, geometry.blocks)) : 0);
 }
 
 bool Fits(const ConvProgram& program, const ConvGeometry& geometry) {
@@ -31,23 +56,64 @@ bool Fits(const ConvProgram& program, const ConvGeometry& geometry) {
          SharedBytes(program.layout, geometry) <= static_cast<size_t>(program.shared_bytes_max);
 }
 
-ConvSteps StepsOf(const ConvPlan& plan) {
+// Of fixed plans.
+const void* FixedKernel(const ConvLayout& layout) {
+  return layout.evaluations > 0 ? ConvTableKernel() : ConvStepsKernel();
+}
+
+// What a kernel is told of a task, and the vectors of a block in the scratch memory.
+struct Work {
+  const void* kernel;
   ConvSteps steps = {};
-  const double eps = (plan.s1 - plan.s0) / plan.steps;
-  steps.steps = plan.steps;
-  steps.stages = plan.tableau.solution_stages();
-  steps.hypersolved = plan.hypersolved;
-  for (int i = 0; i <= steps.stages; ++i) {
-    const auto& row = i < steps.stages ? plan.tableau.a[static_cast<size_t>(i)] : plan.tableau.b;
-    for (size_t j = 0; j < kStagesMax; ++j) steps.a[i][j] = static_cast<float>(eps * row[j]);
+  ConvControl control = {};
+  int vectors = 0;
+};
+
+// The rows of a tableau times `scale`; row `stages` is b.
+void PutTableau(const Tableau& tableau, int stages, double scale, ConvSteps& steps) {
+  steps.stages = stages;
+  for (int i = 0; i <= stages; ++i) {
+    const StageWeights& row = i < stages ? tableau.a[static_cast<size_t>(i)] : tableau.b;
+    for (size_t j = 0; j < kStagesMax; ++j) steps.a[i][j] = static_cast<float>(scale * row[j]);
   }
   for (size_t i = 0; i < kStagesMax; ++i) {
-    steps.c[i] = static_cast<float>(eps * plan.tableau.c[i]);
+    steps.c[i] = static_cast<float>(scale * tableau.c[i]);
   }
-  steps.g = static_cast<float>(std::pow(eps, plan.tableau.order + 1));
-  steps.eps = static_cast<float>(eps);
-  steps.s0 = static_cast<float>(plan.s0);
-  return steps;
+}
+
+Work WorkOf(const ConvLayout& layout, const ConvPlan& plan) {
+  Work work{.kernel = FixedKernel(layout)};
+  const double eps = (plan.s1 - plan.s0) / plan.steps;
+  PutTableau(plan.tableau, plan.tableau.solution_stages(), eps, work.steps);
+  work.steps.steps = plan.steps;
+  work.steps.hypersolved = plan.hypersolved;
+  work.steps.g = static_cast<float>(std::pow(eps, plan.tableau.order + 1));
+  work.steps.eps = static_cast<float>(eps);
+  work.steps.s0 = static_cast<float>(plan.s0);
+  work.vectors =
+      layout.evaluations > 0 ? layout.evaluations + (layout.readout ? 1 : 0) : work.steps.stages;
+  return work;
+}
+
+Work WorkOf(const ConvLayout&, const ConvAdaptivePlan& plan) {
+  Work work{.kernel = ConvAdaptiveKernel()};
+  PutTableau(plan.tableau, plan.tableau.stages(), 1.0, work.steps);
+  work.steps.s0 = static_cast<float>(plan.s0);
+  work.control = {.embedded_order = plan.tableau.embedded_order,
+                  .attempts_max = static_cast<int>(std::min<int64_t>(plan.attempts_max, 1 << 30)),
+                  .evaluations_max = kConvEvaluationsOfLaunch,
+                  .rtol = static_cast<float>(plan.rtol),
+                  .atol = static_cast<float>(plan.atol),
+                  .s1 = static_cast<float>(plan.s1)};
+  for (size_t j = 0; j < kStagesMax; ++j) {
+    work.control.error[j] = static_cast<float>(plan.tableau.error[j]);
+  }
+  work.vectors = 3 + work.steps.stages;
+  return work;
+}
+
+Work WorkOf(const ConvProgram& program, const ConvTask& task) {
+  return std::visit([&](const auto& plan) { return WorkOf(program.layout, plan); }, task);
 }
 
 // A launch's configuration; `attribute` belongs to the caller and must outlive it.
@@ -71,7 +137,8 @@ cudaLaunchConfig_t ConfigOf(const ConvProgram& program, const ConvGeometry& geom
 cudaError_t CountClusters(const ConvProgram& program, const ConvGeometry& geometry, int* count) {
   cudaLaunchAttribute attribute;
   const cudaLaunchConfig_t config = ConfigOf(program, geometry, attribute);
-  if (geometry.blocks > 1) return cudaOccupancyMaxActiveClusters(count, ConvKernel, &config);
+  if (geometry.blocks > 1)
+    return cudaOccupancyMaxActiveClusters(count, FixedKernel(program.layout), &config);
   *count = program.multiprocessors;
   return cudaSuccess;
 }
@@ -79,7 +146,7 @@ cudaError_t CountClusters(const ConvProgram& program, const ConvGeometry& geomet
 }  // namespace
 
 cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram* program) {
-  int device = 0, major = 0;
+  int device = 0;
   ConvProgram made{.layout = layout, .image = image};
   cudaError_t error = cudaGetDevice(&device);
   const auto read = [&](cudaDeviceAttr what, int* value) {
@@ -87,15 +154,18 @@ cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram
   };
   read(cudaDevAttrMultiProcessorCount, &made.multiprocessors);
   read(cudaDevAttrMaxSharedMemoryPerBlockOptin, &made.shared_bytes_max);
-  read(cudaDevAttrComputeCapabilityMajor, &major);
-  if (error == cudaSuccess) {
-    error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(ConvKernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, made.shared_bytes_max);
+  for (const void* kernel : {FixedKernel(layout), ConvAdaptiveKernel()}) {
+    if (error != cudaSuccess) break;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 made.shared_bytes_max);
   }
+  // A newer device may run code that was made for one without clusters.
+  cudaFuncAttributes code = {};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, FixedKernel(layout));
+  const bool has_clusters = code.ptxVersion >= 90;
   for (int i = 0; error == cudaSuccess && i < 4; ++i) {
     const ConvGeometry geometry = GeometryOf(layout, 1 << i);
-    if ((i > 0 && major < 9) || !Fits(made, geometry)) continue;
+    if ((i > 0 && !has_clusters) || !Fits(made, geometry)) continue;
     error = CountClusters(made, geometry, &made.images_at_once[i]);
   }
   if (error == cudaSuccess) *program = made;
@@ -114,29 +184,38 @@ int ConvBlocksOf(const ConvProgram& program, int64_t count) {
   return fewest;
 }
 
-size_t ConvScratchBytes(const ConvProgram& program, const ConvPlan& plan) {
-  const auto vectors = static_cast<size_t>(plan.tableau.solution_stages());
+size_t ConvScratchBytes(const ConvProgram& program, const ConvTask& task) {
+  const auto vectors = static_cast<size_t>(WorkOf(program, task).vectors);
   return static_cast<size_t>(program.multiprocessors) * vectors * kVectorFloats * sizeof(float);
 }
 
-cudaError_t SolveConv(const ConvProgram& program, const ConvPlan& plan, const ConvRows& rows,
+cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const ConvRows& rows,
                       cudaStream_t stream, int blocks) {
   if (rows.count == 0) return cudaSuccess;
   if (blocks == 0) blocks = ConvBlocksOf(program, rows.count);
   if (blocks == 0) return cudaErrorInvalidValue;
   int index = 0;
   while (1 << index < blocks) ++index;
-  const ConvLaunch launch{.layout = program.layout,
-                          .image = static_cast<const uint4*>(program.image),
-                          .steps = StepsOf(plan),
-                          .geometry = GeometryOf(program.layout, blocks),
-                          .rows = rows};
+  const Work work = WorkOf(program, task);
+  ConvLaunch launch{.layout = program.layout,
+                    .image = static_cast<const uint4*>(program.image),
+                    .steps = work.steps,
+                    .control = work.control,
+                    .geometry = GeometryOf(program.layout, blocks),
+                    .planes = 0,
+                    .vectors = work.vectors,
+                    .rows = rows};
+  ConvLaunch half = launch;
+  half.layout = HalfOf(launch.layout);
+  half.geometry = GeometryOf(half.layout, blocks);
+  half.planes = WholeBytes(launch.layout, launch.geometry);
   cudaLaunchAttribute attribute;
   cudaLaunchConfig_t config = ConfigOf(program, launch.geometry, attribute);
   const auto solvers = std::min<int64_t>(rows.count, program.images_at_once[index]);
   config.gridDim = dim3(static_cast<unsigned>(solvers * blocks));
   config.stream = stream;
-  const cudaError_t error = cudaLaunchKernelEx(&config, ConvKernel, launch);
+  void* arguments[] = {&launch, &half};
+  const cudaError_t error = cudaLaunchKernelExC(&config, work.kernel, arguments);
   return error == cudaSuccess ? cudaGetLastError() : error;
 }
 

@@ -1,9 +1,10 @@
-// Whole fixed-step solves of fields of 3x3 convolutions in one launch, tier fast: fp16 operands,
-// fp32 sums, the state in fp32. The readable twin is TwinConvSolve (conv_twin.h).
+// Whole solves of fields of 3x3 convolutions in one launch, tier fast: fp16 operands, fp32 sums,
+// the state in fp32. By fixed steps, by a learned table, or under error control. The readable twin
+// is TwinConvSolve (conv_twin.h).
 //
 //   ConvImage image = PackConv(model);            once per model; copy image.bytes to the device
 //   PrepareConv(image.layout, bytes, &program);   once per device
-//   SolveConv(program, plan, rows, stream);       one launch; nothing is allocated or waited for
+//   SolveConv(program, task, rows, stream);       one launch; nothing is allocated or waited for
 //
 // A row's bits depend on the row and the plan alone, never on the rows beside it.
 #pragma once
@@ -38,12 +39,16 @@ bool ConvFits(const ConvProgram& program);
 // Blocks to an image: the most with which `count` images are solved at once, else the fewest.
 int ConvBlocksOf(const ConvProgram& program, int64_t count);
 
-// Of the state and of slopes that later stages read. 16-byte aligned.
-size_t ConvScratchBytes(const ConvProgram& program, const ConvPlan& plan);
+// Of vectors of the state's size that a solve keeps. 16-byte aligned.
+size_t ConvScratchBytes(const ConvProgram& program, const ConvTask& task);
 
-// Preconditions: ConvFits(program); plan.steps >= 1; plan.hypersolved only with a correction; the
-// program's device is current. `blocks`: 0: ConvBlocksOf.
-cudaError_t SolveConv(const ConvProgram& program, const ConvPlan& plan, const ConvRows& rows,
+// The most evaluations of f that a block makes in an adaptive launch, whatever the rows: 20 ms at
+// 60 us. A block has one image after the other.
+inline constexpr int kConvEvaluationsOfLaunch = 333;
+
+// Preconditions: ConvFits(program); steps >= 1; hypersolved only with a correction; no adaptive
+// plan with a table; the program's device is current. `blocks`: 0: ConvBlocksOf.
+cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const ConvRows& rows,
                       cudaStream_t stream, int blocks = 0);
 
 }  // namespace hyperserve::kernels

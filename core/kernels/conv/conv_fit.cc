@@ -60,6 +60,9 @@ std::string NetMisfit(const ConvModel& model, const ConvNet& net) {
   for (const ConvLayer& layer : net) {
     const std::string misfit = LayerMisfit(model, layer, before);
     if (!misfit.empty()) return misfit;
+    if (layer.activation == ConvActivation::kSilu) {
+      return "has silu, which the fused kernel has in readouts of tables only";
+    }
     const bool reads_aside = std::any_of(layer.inputs.begin(), layer.inputs.end(), IsAside);
     if (reads_aside && (&net == &model.field || &layer != &net.front())) {
       return "reads more than state and depth beyond a correction's first layer";
@@ -68,6 +71,66 @@ std::string NetMisfit(const ConvModel& model, const ConvNet& net) {
   }
   if (before != model.channels) return "does not return a state";
   if (net.back().activation != ConvActivation::kNone) return "ends in an activation";
+  return "";
+}
+
+std::string TableMisfit(const ConvModel& model) {
+  const ConvTable& table = *model.table;
+  const int n = table.evaluations();
+  if (n < 1 || n > kConvEvaluationsMax) {
+    return "has " + std::to_string(n) + " evaluations of f; the fused kernel takes 1 to " +
+           std::to_string(kConvEvaluationsMax);
+  }
+  const auto maps = static_cast<size_t>(n * (n + 3) / 2);
+  const auto channels = static_cast<size_t>(model.channels);
+  if (table.coefficients.size() != maps * channels * channels ||
+      table.offset.size() != static_cast<size_t>(n) * channels) {
+    return "does not fit the state";
+  }
+  if (!InRange(table.coefficients) || !InRange(table.offset)) {
+    return "has a number beyond " + std::to_string(kWeightMax) + ", the fused kernel's limit";
+  }
+  return "";
+}
+
+std::string ReadoutMisfit(const ConvModel& model) {
+  const ConvReadout& readout = *model.readout;
+  if (model.height % 2 != 0 || model.width % 2 != 0) return "halves a side that is odd";
+  if (readout.hidden < 1 || readout.hidden > kConvChannelsMax) {
+    return "has " + std::to_string(readout.hidden) +
+           " hidden channels; the fused kernel takes 1 to " + std::to_string(kConvChannelsMax);
+  }
+  if (readout.middle.size() > kConvMiddleMax) {
+    return "has " + std::to_string(readout.middle.size()) +
+           " layers of 3x3; the fused kernel takes " + std::to_string(kConvMiddleMax);
+  }
+  size_t inputs = 0;
+  for (const ConvInput input : readout.inputs) {
+    if (std::count(readout.inputs.begin(), readout.inputs.end(), input) > 1) {
+      return "reads one input twice; the fused kernel reads each once";
+    }
+    inputs += static_cast<size_t>(model.channels) *
+              static_cast<size_t>(input == ConvInput::kSlopes ? model.table->evaluations() : 1);
+  }
+  const auto hidden = static_cast<size_t>(readout.hidden);
+  const auto channels = static_cast<size_t>(model.channels);
+  if (readout.down.size() != hidden * inputs * 4 || readout.down_bias.size() != hidden ||
+      readout.up.size() != channels * 4 * hidden || readout.up_bias.size() != channels * 4) {
+    return "has layers that do not fit each other";
+  }
+  for (const auto* numbers : {&readout.down, &readout.down_bias, &readout.up, &readout.up_bias}) {
+    if (!InRange(*numbers)) {
+      return "has a number beyond " + std::to_string(kWeightMax) + ", the fused kernel's limit";
+    }
+  }
+  for (const ConvLayer& layer : readout.middle) {
+    if (layer.outputs != readout.hidden || layer.activation != ConvActivation::kSilu ||
+        layer.inputs != std::vector{ConvInput::kBefore}) {
+      return "has layers of 3x3 that change the number of channels, or are not followed by silu";
+    }
+    const std::string misfit = LayerMisfit(model, layer, readout.hidden);
+    if (!misfit.empty()) return misfit;
+  }
   return "";
 }
 
@@ -92,6 +155,13 @@ std::string ConvMisfit(const ConvModel& model) {
   }
   const std::string misfit = NetMisfit(model, model.field);
   if (!misfit.empty()) return "the field " + misfit;
+  if (model.table) {
+    if (model.correction) return "a table has no one-step correction";
+    const std::string of_table = TableMisfit(model);
+    if (!of_table.empty()) return "the table " + of_table;
+    const std::string of_readout = model.readout ? ReadoutMisfit(model) : "";
+    return of_readout.empty() ? "" : "the table's net " + of_readout;
+  }
   if (!model.correction) return "";
   const std::string of_correction = NetMisfit(model, *model.correction);
   return of_correction.empty() ? "" : "the correction " + of_correction;

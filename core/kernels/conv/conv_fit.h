@@ -7,9 +7,11 @@
 
 namespace hyperserve::kernels {
 
-inline constexpr int kConvChannelsMax = 32;  // of the state
-inline constexpr int kConvOutputsMax = 64;   // of a hidden layer
-inline constexpr int kConvLayersMax = 12;    // of field and correction together
+inline constexpr int kConvChannelsMax = 32;    // of the state
+inline constexpr int kConvOutputsMax = 64;     // of a hidden layer
+inline constexpr int kConvLayersMax = 12;      // of field and correction together
+inline constexpr int kConvEvaluationsMax = 8;  // of a table
+inline constexpr int kConvMiddleMax = 4;       // layers of a readout between the first and the last
 // A border class needs a first, a last and another row and column.
 inline constexpr int kConvPixelsLeast = 3;
 inline constexpr int kConvPixelsMost = 64;

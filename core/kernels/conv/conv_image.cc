@@ -35,6 +35,7 @@ class Packer {
     PackNet(model_.field);
     layout_.field_layers = layout_.layers_count;
     if (model_.correction) PackNet(*model_.correction);
+    if (model_.table) PackTable(*model_.table);
     layout_.bytes = static_cast<uint32_t>(bytes_.size());
     return {.layout = layout_, .bytes = std::move(bytes_)};
   }
@@ -76,8 +77,7 @@ class Packer {
     PutWeights(layer, before, made, columns);
     PutFloats(layer, before, made);
     layout_.planes = std::max(layout_.planes, Padded(layer.outputs) / 8);
-    layout_.layer_bytes = std::max(layout_.layer_bytes, made.bytes);
-    layout_.layers[layout_.layers_count++] = made;
+    Add(made);
   }
 
   // Calls put(input, channel in the weights, channel in the planes) for each channel of a layer.
@@ -136,6 +136,122 @@ class Packer {
         }
       }
     });
+  }
+
+  // x_0 (-1), a slope, or x_n (n).
+  using Source = int;
+
+  void PackTable(const ConvTable& table) {
+    const int n = table.evaluations();
+    layout_.evaluations = n;
+    layout_.readout = model_.readout.has_value();
+    layout_.table = static_cast<uint32_t>(bytes_.size());
+    const int floats = kConvTableFirst + (2 * n + (layout_.readout ? 5 : 0)) * kConvChannelsMax;
+    bytes_.resize(bytes_.size() + static_cast<size_t>(floats) * sizeof(float));
+    for (int i = 0; i < n; ++i) {
+      PutOfTable(i, static_cast<float>(table.nodes[static_cast<size_t>(i)]));
+      const int diagonal = kConvTableFirst + 2 * i * kConvChannelsMax;
+      for (int channel = 0; channel < model_.channels; ++channel) {
+        PutOfTable(diagonal + channel, MapOf(table, i, -1)[channel * (model_.channels + 1)]);
+        PutOfTable(diagonal + kConvChannelsMax + channel,
+                   table.offset[static_cast<size_t>(i * model_.channels + channel)]);
+      }
+    }
+    for (Source source = -1; source < n; ++source) PackMaps(table, source);
+    if (layout_.readout) PackReadout(*model_.readout, kConvTableFirst + 2 * n * kConvChannelsMax);
+  }
+
+  void PutOfTable(int place, float number) {
+    Put(layout_.table + static_cast<size_t>(place) * sizeof(float), number);
+  }
+
+  // a_i (column -1) or B_ij (column j).
+  const float* MapOf(const ConvTable& table, int i, int column) const {
+    const auto map = static_cast<size_t>(i * (i + 3) / 2 + 1 + column);
+    return table.coefficients.data() + map * static_cast<size_t>(model_.channels * model_.channels);
+  }
+
+  // Room for so many maps of the channels; the caller puts their weights.
+  ConvLayerLayout MakeMaps(int maps, int gathers) {
+    ConvLayerLayout made{.offset = static_cast<uint32_t>(bytes_.size()),
+                         .outputs = kConvChannelsMax,
+                         .steps_before = kConvChannelsMax / 16,
+                         .maps = maps,
+                         .gathers = gathers};
+    made.bytes = static_cast<uint32_t>(maps + 4 * gathers) * kConvMapBytes;
+    bytes_.resize(bytes_.size() + made.bytes);
+    Add(made);
+    return made;
+  }
+
+  void PutMapWeight(const ConvLayerLayout& made, int map, int output, int input, float weight) {
+    const int tile = output / 8 * (kConvChannelsMax / 8) + input / 8;
+    Put(made.offset + static_cast<uint32_t>(map) * kConvMapBytes +
+            static_cast<size_t>(tile * 64 + output % 8 * 8 + input % 8) * 2,
+        __float2half_rn(weight));
+  }
+
+  // Those of x_0 have no diagonal here.
+  void PackMaps(const ConvTable& table, Source source) {
+    const int first = std::max(source, 0);
+    const ConvLayerLayout made = MakeMaps(table.evaluations() - first, layout_.readout ? 1 : 0);
+    for (int map = 0; map < made.maps; ++map) {
+      const float* weights = MapOf(table, first + map, source);
+      for (int i = 0; i < model_.channels * model_.channels; ++i) {
+        const int output = i / model_.channels, input = i % model_.channels;
+        const bool aside = source < 0 && output == input;
+        PutMapWeight(made, map, output, input, aside ? 0.0f : weights[i]);
+      }
+    }
+    if (layout_.readout) PutGather(*model_.readout, source, made);
+  }
+
+  // What of `down` reads this source.
+  void PutGather(const ConvReadout& readout, Source source, const ConvLayerLayout& made) {
+    const int n = layout_.evaluations;
+    const ConvInput wanted = source < 0    ? ConvInput::kState0
+                             : source == n ? ConvInput::kBefore
+                                           : ConvInput::kSlopes;
+    const int inputs = static_cast<int>(readout.down.size()) / (4 * std::max(readout.hidden, 1));
+    int first = 0;
+    for (const ConvInput input : readout.inputs) {
+      if (input == wanted) {
+        if (wanted == ConvInput::kSlopes) first += source * model_.channels;
+        for (int output = 0; output < readout.hidden; ++output) {
+          for (int i = 0; i < 4 * model_.channels; ++i) {
+            const auto place = static_cast<size_t>((output * inputs + first) * 4 + i);
+            PutMapWeight(made, made.maps + i % 4, output, i / 4, readout.down[place]);
+          }
+        }
+        return;
+      }
+      first += model_.channels * (input == ConvInput::kSlopes ? n : 1);
+    }
+  }
+
+  // `floats`: where its biases stand in the table.
+  void PackReadout(const ConvReadout& readout, int floats) {
+    PutGather(readout, layout_.evaluations, MakeMaps(0, 1));
+    for (const ConvLayer& layer : readout.middle) PackLayer(layer, readout.hidden);
+    const ConvLayerLayout up = MakeMaps(4, 0);
+    for (int i = 0; i < readout.hidden; ++i) {
+      PutOfTable(floats + i, readout.down_bias[static_cast<size_t>(i)]);
+    }
+    for (int i = 0; i < 4 * model_.channels; ++i) {
+      const auto place = static_cast<size_t>(i);
+      const int channel = i / 4, map = i % 4;
+      PutOfTable(floats + (1 + map) * kConvChannelsMax + channel, readout.up_bias[place]);
+      for (int input = 0; input < readout.hidden; ++input) {
+        PutMapWeight(
+            up, map, channel, input,
+            readout.up[place * static_cast<size_t>(readout.hidden) + static_cast<size_t>(input)]);
+      }
+    }
+  }
+
+  void Add(const ConvLayerLayout& made) {
+    layout_.layer_bytes = std::max(layout_.layer_bytes, made.bytes);
+    layout_.layers[layout_.layers_count++] = made;
   }
 
   // Border classes: 3 (first row 0, last row 2, else 1) + the same of columns.

@@ -23,19 +23,35 @@ enum ConvAside : int { kAsideSlope1, kAsideSlope2, kAsideState0, kAsides, kBefor
 //   floats bias [outputs], slopes [outputs]
 //   floats step, depth [9 border classes][outputs]: the sums of the taps that fall on the image,
 //          by which a constant channel adds to the bias; only with `constants`
+// Maps of a table: halves [maps][outputs / 8][inputs / 8] of the same tiles, then, for a readout,
+// [4 taps] of the same, and no floats.
 struct ConvLayerLayout {
   uint32_t offset = 0, bytes = 0;  // in the image, multiples of 16
   uint32_t bias = 0;               // from `offset`
   int outputs = 0;                 // padded: 32, 48 or 64
   int steps_before = 0, steps_aside = 0;
+  int maps = 0;
+  int gathers = 0;  // 2x2 convolutions of stride 2 after the maps: 0 or 1
   ConvActivation activation = ConvActivation::kNone;
   bool constants = false;
 };
 
+inline constexpr uint32_t kConvMapBytes = kConvChannelsMax * kConvChannelsMax * 2;
+// A table holds floats s_i [kConvTableFirst], then for each j the diagonal of a_j and c_j, as many
+// as kConvChannelsMax each. Layers: the field's, then the maps of x_0 (a_0 .. a_{n-1} without their
+// diagonals), then those of each slope k_i (B_ii .. B_{n-1,i}). A readout adds its down_bias and
+// its up_bias, [4][kConvChannelsMax], to the floats, and to the layers those that x_n goes through:
+// its part of the first, those of 3x3, and four maps.
+inline constexpr int kConvTableFirst = kConvEvaluationsMax;
+inline constexpr int kConvPartsMax = kConvLayersMax + kConvEvaluationsMax + 3 + kConvMiddleMax;
+
 struct ConvLayout {
   int channels = 0, height = 0, width = 0;
-  ConvLayerLayout layers[kConvLayersMax] = {};
+  ConvLayerLayout layers[kConvPartsMax] = {};
   int field_layers = 0, layers_count = 0;
+  int evaluations = 0;  // of a table; 0: none
+  bool readout = false;
+  uint32_t table = 0;        // in the image
   int planes = 0;            // of the widest layer
   int aside_first[kAsides];  // the first plane of each, from the first aside; -1: nobody reads it
   int planes_aside = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "core/ode/tableau.h"
@@ -11,12 +12,13 @@
 namespace hyperserve::kernels {
 
 // kRectifier: max(x, 0) + slope min(x, 0); ReLU where the slopes are zero.
-enum class ConvActivation : uint8_t { kNone, kSoftplus, kRectifier };
+enum class ConvActivation : uint8_t { kNone, kSoftplus, kSilu, kRectifier };
 
 // What a layer reads. Before: the layer before it; of a net's first layer, the state where f or g
 // is evaluated. Slopes: of the stages 1 and 2; state_0: at the start of the solve; step: eps;
-// depth: s; the last two are one channel of a constant each.
-enum class ConvInput : uint8_t { kBefore, kSlope1, kSlope2, kState0, kStep, kDepth };
+// depth: s; the last two are one channel of a constant each. Readouts read kSlopes, which are all
+// slopes of the table.
+enum class ConvInput : uint8_t { kBefore, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
 
 // Stride 1, padding 1.
 struct ConvLayer {
@@ -30,11 +32,36 @@ struct ConvLayer {
 
 using ConvNet = std::vector<ConvLayer>;
 
-// States are [channels, height, width].
+// The coefficients of a whole solve with n evaluations of f (core/ode/solver_table.h), as maps over
+// the channels [channels, channels], row-major.
+struct ConvTable {
+  std::vector<double> nodes;        // s_i
+  std::vector<float> coefficients;  // a_0, B_00, a_1, B_10, B_11, ...
+  std::vector<float> offset;        // [n, channels]
+  int evaluations() const { return static_cast<int>(nodes.size()); }
+};
+
+// The net g of a table, at half of the state's resolution. Each activation is silu.
+struct ConvReadout {
+  // kBefore (x_n), kState0 and kSlopes in any order.
+  std::vector<ConvInput> inputs;
+  int hidden = 0;
+  // A 2x2 convolution of stride 2, which silu follows, and its transpose at the end: what
+  // pixel_unshuffle before and pixel_shuffle after a 1x1 convolution are.
+  std::vector<float> down;       // [hidden, inputs, 2, 2]
+  std::vector<float> down_bias;  // [hidden]
+  ConvNet middle;                // 3x3, from `hidden` channels to as many
+  std::vector<float> up;         // [channels, 2, 2, hidden]
+  std::vector<float> up_bias;    // [channels, 2, 2]
+};
+
+// States are [channels, height, width]. A model with a table is solved by the table.
 struct ConvModel {
   int channels = 0, height = 0, width = 0;
   ConvNet field;
-  std::optional<ConvNet> correction;  // g
+  std::optional<ConvNet> correction;  // g of one-step methods
+  std::optional<ConvTable> table;
+  std::optional<ConvReadout> readout;  // g of the table
 };
 
 // K equal steps on [s0, s1].
@@ -44,6 +71,16 @@ struct ConvPlan {
   bool hypersolved = false;  // the model has a correction
   double s0 = 0.0, s1 = 1.0;
 };
+
+// A solve on [s0, s1] under error control, each row with its own steps.
+struct ConvAdaptivePlan {
+  Tableau tableau = kDopri5Tableau;  // embedded and first same as last
+  double s0 = 0.0, s1 = 1.0;
+  double rtol = 1e-4, atol = 1e-4;
+  int64_t attempts_max = 1000;  // steps of a row, accepted or refused
+};
+
+using ConvTask = std::variant<ConvPlan, ConvAdaptivePlan>;
 
 // The number of channels of an input; `before`: of the layer before.
 inline int ConvChannels(ConvInput input, const ConvModel& model, int before) {

@@ -8,6 +8,7 @@
 
 #include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_image.h"
+#include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_products.cuh"
 
 namespace hyperserve::kernels {
@@ -18,20 +19,11 @@ inline constexpr int kTilePixels = 64;  // of one product
 inline constexpr int kGroupTiles = 4;   // the most that a warpgroup has
 // Counters of bytes that arrive from the blocks beside, one for each ConvAside and for kBefore.
 inline constexpr int kArrivals = kBefore + 1;
-inline constexpr int kArrivalBytes = 8 * kArrivals;  // of shared memory
+inline constexpr int kArrivalBytes = 8 * kArrivals;              // of shared memory
+inline constexpr int kWarpNumbersBytes = kConvThreads / 32 * 8;  // likewise
 inline constexpr int kTileFloats = kTilePixels * kConvChannelsMax;
 // Of a vector of the state's size in a block's scratch memory.
 inline constexpr int kVectorFloats = kConvGroups * kGroupTiles * kTileFloats;
-
-// Pixels of a block stand at row * pitch + column, the last column of the pitch being a border of
-// zeros; a plane has a row of border above and one below.
-struct ConvGeometry {
-  int blocks;      // of an image
-  int block_rows;  // of the image, in a block
-  int pitch, tiles;
-  int pitch_inverse;  // 2^16 / pitch, rounded up: exact for the pixels of a block
-  uint32_t plane_bytes;
-};
 
 extern __shared__ __align__(128) uint4 conv_shared[];
 
@@ -41,20 +33,16 @@ struct ConvPixel {
   int place;        // in a plane
 };
 
-__device__ __forceinline__ uint32_t PackPair(float low, float high) {
-  uint32_t packed;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
 // Every thread has one. Functions that take a tile are called by its four warps together.
 class ConvPlanes {
  public:
-  __device__ ConvPlanes(const ConvLayout& layout, const ConvGeometry& geometry)
+  // `first`: of the planes in shared memory, in bytes.
+  __device__ ConvPlanes(const ConvLayout& layout, const ConvGeometry& geometry, uint32_t first)
       : layout_(layout),
         geometry_(geometry),
         rank_(static_cast<int>(blockIdx.x) % geometry.blocks),
-        base_(static_cast<uint32_t>(__cvta_generic_to_shared(conv_shared))),
+        base_(static_cast<uint32_t>(__cvta_generic_to_shared(conv_shared)) + first),
+        first_(first),
         row_0_(rank_ * geometry.block_rows),
         rows_(min(geometry.block_rows, layout.height - row_0_)),
         pixels_(layout.height * layout.width) {}
@@ -72,11 +60,17 @@ class ConvPlanes {
   }
   static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 
+  // Of [count, channels, height, width].
+  template <class Number>
+  __device__ __forceinline__ Number* Row(Number* rows, int64_t row) const {
+    return rows + row * layout_.channels * pixels_;
+  }
+
   // The borders of planes are never written after this.
   __device__ __forceinline__ void Clear() const {
     const uint32_t words = (end() - base_) / 16;
     for (uint32_t i = threadIdx.x; i < words; i += kConvThreads) {
-      conv_shared[i] = make_uint4(0, 0, 0, 0);
+      conv_shared[first_ / 16 + i] = make_uint4(0, 0, 0, 0);
     }
   }
 
@@ -146,25 +140,46 @@ class ConvPlanes {
   template <int kOutputs>
   __device__ __forceinline__ void Write(int where, int tile,
                                         const uint32_t (&packed)[kOutputs / 4]) {
-    const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const ConvPixel pixel = PixelOf(tile, h);
+      if (pixel.valid) WritePixel<kOutputs>(where, pixel, h, packed);
+    }
+  }
+
+  // The same for a tile of an image of twice the height and width, whose planes are `whole`: of
+  // each two by two pixels the first.
+  template <int kOutputs>
+  __device__ __forceinline__ void WriteHalf(const ConvPlanes& whole, int tile,
+                                            const uint32_t (&packed)[kOutputs / 4]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      ConvPixel pixel = whole.PixelOf(tile, h);
+      if (!pixel.valid || pixel.row % 2 != 0 || pixel.column % 2 != 0) continue;
+      pixel.row /= 2, pixel.column /= 2;
+      pixel.place = (pixel.row + 1) * geometry_.pitch + pixel.column + 1;
+      WritePixel<kOutputs>(kBefore, pixel, h, packed);
+    }
+  }
+
+  // Adds to an image of twice the height and width, at the pixel `part` (2 row + column) of each
+  // two by two.
+  template <int kOutputs>
+  __device__ __forceinline__ void AddToDouble(float* to, int part, int tile,
+                                              const PixelSums<kOutputs>& sums) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const ConvPixel pixel = PixelOf(tile, h);
       if (!pixel.valid) continue;
-      const uint32_t to = planes + pixel.place * 16 + Lane() % 4 * 4;
+      const uint32_t row = 2 * (row_0_ + pixel.row) + part / 2;
+      const uint32_t first = row * 2 * layout_.width + 2 * pixel.column + part % 2;
 #pragma unroll
       for (int i = 0; i < kOutputs / 8; ++i) {
-        const uint32_t pair = packed[2 * i + h];
-        extreme_ = __hmax2_nan(extreme_, __habs2(*reinterpret_cast<const __half2*>(&pair)));
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + i * geometry_.plane_bytes), "r"(pair)
-                     : "memory");
-      }
-      if (geometry_.blocks == 1) continue;
-      const int shift = geometry_.block_rows * geometry_.pitch * 16;
-      if (pixel.row == 0 && rank_ > 0)
-        WriteBeside<kOutputs>(rank_ - 1, to + shift, where, h, packed);
-      if (pixel.row + 1 == geometry_.block_rows && rank_ + 1 < geometry_.blocks) {
-        WriteBeside<kOutputs>(rank_ + 1, to - shift, where, h, packed);
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int channel = 8 * i + 2 * (Lane() % 4) + k;
+          if (channel < layout_.channels) to[first + channel * 4 * pixels_] += sums.v[i][2 * h + k];
+        }
       }
     }
   }
@@ -214,6 +229,12 @@ class ConvPlanes {
     PublishToPixelSums();
   }
 
+  // The number of the lane's pixel in the image; -1: outside.
+  __device__ __forceinline__ int PixelOfImage(int tile, int h) const {
+    const ConvPixel pixel = PixelOf(tile, h);
+    return pixel.valid ? (row_0_ + pixel.row) * layout_.width + pixel.column : -1;
+  }
+
   // Of the lane's pixel; see ConvLayerLayout.
   __device__ __forceinline__ int BorderClass(int tile, int h) const {
     const ConvPixel pixel = PixelOf(tile, h);
@@ -235,6 +256,26 @@ class ConvPlanes {
             .row = row,
             .column = column,
             .place = pixel + pitch + 1};
+  }
+
+  template <int kOutputs>
+  __device__ __forceinline__ void WritePixel(int where, const ConvPixel& pixel, int h,
+                                             const uint32_t (&packed)[kOutputs / 4]) {
+    const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
+    const uint32_t to = planes + pixel.place * 16 + Lane() % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < kOutputs / 8; ++i) {
+      const uint32_t pair = packed[2 * i + h];
+      extreme_ = __hmax2_nan(extreme_, __habs2(*reinterpret_cast<const __half2*>(&pair)));
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + i * geometry_.plane_bytes), "r"(pair)
+                   : "memory");
+    }
+    if (geometry_.blocks == 1) return;
+    const int shift = geometry_.block_rows * geometry_.pitch * 16;
+    if (pixel.row == 0 && rank_ > 0) WriteBeside<kOutputs>(rank_ - 1, to + shift, where, h, packed);
+    if (pixel.row + 1 == geometry_.block_rows && rank_ + 1 < geometry_.blocks) {
+      WriteBeside<kOutputs>(rank_ + 1, to - shift, where, h, packed);
+    }
   }
 
   // Bytes arrive in the shared memory of another block and are counted there.
@@ -287,7 +328,7 @@ class ConvPlanes {
   const ConvLayout& layout_;
   const ConvGeometry& geometry_;
   const int rank_;
-  const uint32_t base_;
+  const uint32_t base_, first_;
   const int row_0_, rows_;  // of the image, in this block
   const uint32_t pixels_;   // of the image
   uint32_t arrivals_ = 0;   // the counters

@@ -3,17 +3,18 @@
 
 #include <cstdint>
 
+#include "core/kernels/flow/flow_rows.h"
+
 namespace hyperserve::kernels {
 
 // All pointers are device memory, row-major.
 struct ConvRows {
   int64_t count = 0;
-  const float* z0 = nullptr;  // [count, channels, height, width]
-  float* z1 = nullptr;        // the same; must not be z0
-  // [count]; 1 where a number was beyond fp16 or not a number: the row must be solved in another
-  // tier.
-  uint8_t* unfit = nullptr;
-  void* scratch = nullptr;  // ConvScratchBytes of it, 16-byte aligned
+  const float* z0 = nullptr;       // [count, channels, height, width]
+  float* z1 = nullptr;             // the same; must not be z0
+  uint8_t* unfit = nullptr;        // [count]; a RowFit. kRowUnfinished: of adaptive solves only
+  int32_t* evaluations = nullptr;  // [count]; of f. Written by adaptive solves only; then not null
+  void* scratch = nullptr;         // ConvScratchBytes of it, 16-byte aligned
 };
 
 }  // namespace hyperserve::kernels

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ode/controller.h"
+#include "core/ode/tableau.h"
+
 namespace hyperserve::kernels {
 namespace {
 
@@ -22,6 +25,8 @@ double Activate(const ConvLayer& layer, size_t output, double x) {
       return x;
     case ConvActivation::kSoftplus:
       return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+    case ConvActivation::kSilu:
+      return x / (1.0 + std::exp(-x));
     case ConvActivation::kRectifier:
       return x > 0.0 ? x : x * (layer.slopes.empty() ? 0.0 : layer.slopes[output]);
   }
@@ -92,6 +97,119 @@ void Add(double scale, const Numbers& x, Numbers& y) {
   for (size_t i = 0; i < y.size(); ++i) y[i] += scale * x[i];
 }
 
+// y += map x, at every pixel.
+void AddMapped(int channels, const float* map, const Numbers& x, Numbers& y) {
+  const auto rows = static_cast<size_t>(channels);
+  const size_t pixels = x.size() / rows;
+  for (size_t to = 0; to < rows; ++to) {
+    for (size_t from = 0; from < rows; ++from) {
+      for (size_t i = 0; i < pixels; ++i) {
+        y[to * pixels + i] += map[to * rows + from] * x[from * pixels + i];
+      }
+    }
+  }
+}
+
+// What a readout reads, one after the other.
+Numbers ReadoutInputs(const ConvReadout& readout, const Numbers& first, const Numbers& last,
+                      const std::vector<Numbers>& slopes) {
+  Numbers inputs;
+  const auto append = [&](const Numbers& some) {
+    inputs.insert(inputs.end(), some.begin(), some.end());
+  };
+  for (const ConvInput input : readout.inputs) {
+    if (input == ConvInput::kState0) append(first);
+    if (input == ConvInput::kBefore) append(last);
+    if (input == ConvInput::kSlopes) std::ranges::for_each(slopes, append);
+  }
+  return inputs;
+}
+
+// The 2x2 convolution of stride 2 with silu.
+Numbers Down(const ConvModel& half, const ConvReadout& readout, const Numbers& x) {
+  const auto pixels = static_cast<size_t>(half.height) * static_cast<size_t>(half.width);
+  const auto width = static_cast<size_t>(half.width);
+  const size_t inputs = x.size() / (4 * pixels);
+  const ConvLayer silu{.inputs = {}, .activation = ConvActivation::kSilu};
+  Numbers y;
+  for (size_t output = 0; output < readout.down_bias.size(); ++output) {
+    for (size_t pixel = 0; pixel < pixels; ++pixel) {
+      double sum = readout.down_bias[output];
+      for (size_t i = 0; i < 4 * inputs; ++i) {
+        const size_t row = 2 * (pixel / width) + i / 2 % 2, column = 2 * (pixel % width) + i % 2;
+        sum += readout.down[output * 4 * inputs + i] *
+               x[i / 4 * 4 * pixels + row * 2 * width + column];
+      }
+      y.push_back(Activate(silu, output, sum));
+    }
+  }
+  return y;
+}
+
+// y += the transpose of such a convolution of h.
+void AddUp(const ConvModel& half, const ConvReadout& readout, const Numbers& h, Numbers& y) {
+  const auto pixels = static_cast<size_t>(half.height) * static_cast<size_t>(half.width);
+  const auto width = static_cast<size_t>(half.width), hidden = h.size() / pixels;
+  for (size_t i = 0; i < readout.up_bias.size(); ++i) {  // channel, row, column
+    for (size_t pixel = 0; pixel < pixels; ++pixel) {
+      double sum = readout.up_bias[i];
+      for (size_t k = 0; k < hidden; ++k) sum += readout.up[i * hidden + k] * h[k * pixels + pixel];
+      const size_t row = 2 * (pixel / width) + i / 2 % 2, column = 2 * (pixel % width) + i % 2;
+      y[i / 4 * 4 * pixels + row * 2 * width + column] += sum;
+    }
+  }
+}
+
+// x_n in pull form, with the readout's value.
+Numbers SolveByTable(const ConvModel& model, const ConvTable& table, const Numbers& first) {
+  const auto channels = static_cast<size_t>(model.channels);
+  const size_t pixels = first.size() / channels;
+  const float* map = table.coefficients.data();
+  std::vector<Numbers> slopes;
+  Numbers x = first;
+  for (int i = 0; i < table.evaluations(); ++i) {
+    slopes.push_back(TwinConvField(model, table.nodes[static_cast<size_t>(i)], x));
+    const float* offset = table.offset.data() + static_cast<size_t>(i) * channels;
+    for (size_t k = 0; k < x.size(); ++k) x[k] = offset[k / pixels];
+    AddMapped(model.channels, map, first, x);
+    map += channels * channels;
+    for (const Numbers& slope : slopes) {
+      AddMapped(model.channels, map, slope, x);
+      map += channels * channels;
+    }
+  }
+  if (!model.readout) return x;
+  const ConvReadout& readout = *model.readout;
+  const ConvModel half{
+      .channels = readout.hidden, .height = model.height / 2, .width = model.width / 2};
+  const Numbers h = Down(half, readout, ReadoutInputs(readout, first, x, slopes));
+  AddUp(half, readout, Evaluate(half, readout.middle, h, {}), x);
+  return x;
+}
+
+// The norm of error control of `error`, beside the states a and b.
+double NormOf(const ConvAdaptivePlan& plan, const Numbers& error, const Numbers& a,
+              const Numbers& b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < error.size(); ++i) {
+    const double largest = std::fmax(std::fabs(a[i]), std::fabs(b[i]));
+    sum += std::pow(error[i] / (plan.atol + plan.rtol * largest), 2.0);
+  }
+  return std::sqrt(sum / static_cast<double>(error.size()));
+}
+
+double FirstStepOf(const ConvModel& model, const ConvAdaptivePlan& plan, const Numbers& z,
+                   const Numbers& slope) {
+  const double span = plan.s1 - plan.s0, slope_norm = NormOf(plan, slope, z, z);
+  const double guess = FirstStepGuess(NormOf(plan, z, z, z), slope_norm, span);
+  Numbers probe = z;
+  Add(guess, slope, probe);
+  Numbers change = TwinConvField(model, plan.s0 + guess, probe);
+  Add(-1.0, slope, change);
+  return FirstStep(guess, slope_norm, NormOf(plan, change, z, z) / guess,
+                   plan.tableau.embedded_order, span);
+}
+
 }  // namespace
 
 std::vector<double> TwinConvField(const ConvModel& model, double s, std::span<const double> z) {
@@ -101,6 +219,7 @@ std::vector<double> TwinConvField(const ConvModel& model, double s, std::span<co
 std::vector<double> TwinConvSolve(const ConvModel& model, const ConvPlan& plan,
                                   std::span<const double> z0) {
   const Numbers state_0(z0.begin(), z0.end());
+  if (model.table) return SolveByTable(model, *model.table, state_0);
   const double eps = (plan.s1 - plan.s0) / plan.steps;
   const auto stages = static_cast<size_t>(plan.tableau.solution_stages());
   Numbers z = state_0;
@@ -126,6 +245,37 @@ std::vector<double> TwinConvSolve(const ConvModel& model, const ConvPlan& plan,
     z = next;
   }
   return z;
+}
+
+TwinConvEnd TwinConvSolve(const ConvModel& model, const ConvAdaptivePlan& plan,
+                          std::span<const double> z0) {
+  const Tableau& tableau = plan.tableau;
+  const auto stages = static_cast<size_t>(tableau.stages());
+  TwinConvEnd end{.z = Numbers(z0.begin(), z0.end()), .evaluations = 2};
+  std::vector<Numbers> slopes = {TwinConvField(model, plan.s0, end.z)};
+  double s = plan.s0, eps = FirstStepOf(model, plan, end.z, slopes[0]);
+  StepController controller(tableau.embedded_order);
+  while (s < plan.s1) {
+    const NextStep step = ClampStep(s, eps, plan.s1);
+    Numbers x;
+    slopes.resize(1);
+    for (size_t i = 1; i < stages; ++i) {
+      x = end.z;
+      for (size_t j = 0; j < i; ++j) Add(step.eps * tableau.a[i][j], slopes[j], x);
+      slopes.push_back(TwinConvField(model, s + tableau.c[i] * step.eps, x));
+      ++end.evaluations;
+    }
+    Numbers error(x.size());
+    for (size_t j = 0; j < stages; ++j) Add(step.eps * tableau.error[j], slopes[j], error);
+    const auto decision = controller.Decide(NormOf(plan, error, end.z, x));
+    if (decision.accepted) {
+      s = step.s_next;
+      end.z = x;
+      slopes[0] = slopes[stages - 1];
+    }
+    eps = step.eps * decision.factor;
+  }
+  return end;
 }
 
 }  // namespace hyperserve::kernels

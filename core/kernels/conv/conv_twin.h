@@ -15,4 +15,12 @@ std::vector<double> TwinConvField(const ConvModel& model, double s, std::span<co
 std::vector<double> TwinConvSolve(const ConvModel& model, const ConvPlan& plan,
                                   std::span<const double> z0);
 
+struct TwinConvEnd {
+  std::vector<double> z;
+  int evaluations = 0;  // of f
+};
+// The same under error control. Precondition: the model has no table, and the solve ends.
+TwinConvEnd TwinConvSolve(const ConvModel& model, const ConvAdaptivePlan& plan,
+                          std::span<const double> z0);
+
 }  // namespace hyperserve::kernels

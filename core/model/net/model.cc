@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
@@ -33,8 +35,28 @@ bool IsIgnored(std::string_view name) {
 
 using Shapes = std::map<std::string, Shape>;
 
+// Copies a tensor out of the file in pieces, and gives each back at once: a large file is never
+// held twice. kInvalidArgument: a number is not finite in float32.
+absl::StatusOr<at::Tensor> TakeTensor(const TensorView& view, SafetensorsFile& file) {
+  constexpr size_t kPieceBytes = size_t{8} << 20;
+  const at::Tensor tensor = at::empty(view.shape, at::TensorOptions(ScalarTypeOf(view.dtype)));
+  const at::Tensor flat = tensor.flatten();
+  const auto width = static_cast<int64_t>(DtypeSize(view.dtype));
+  for (size_t at = 0; at < view.bytes.size(); at += kPieceBytes) {
+    const auto piece = view.bytes.subspan(at, std::min(kPieceBytes, view.bytes.size() - at));
+    std::memcpy(static_cast<std::byte*>(tensor.data_ptr()) + at, piece.data(), piece.size());
+    file.Release(piece);
+    const at::Tensor copied = flat.narrow(0, static_cast<int64_t>(at) / width,
+                                          static_cast<int64_t>(piece.size()) / width);
+    if (!at::isfinite(copied.to(at::kFloat)).all().item<bool>()) {
+      return absl::InvalidArgumentError("holds a number that is not finite in float32");
+    }
+  }
+  return tensor;
+}
+
 // `coefficients`: tensors beside those of the nets, by name.
-absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& nets,
+absl::StatusOr<TensorMap> ReadTensors(SafetensorsFile& file, const Nets& nets,
                                       const Shapes& coefficients) {
   Shapes expected = coefficients;
   for (const auto& [prefix, layers] : nets) expected.merge(ExpectedTensors(layers, prefix));
@@ -45,30 +67,35 @@ absl::StatusOr<TensorMap> ReadTensors(const SafetensorsFile& file, const Nets& n
       return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' ", ShapeText(view.shape),
                                                      " is not one that the spec expects"));
     }
-    if (view.dtype == Dtype::kU8 || view.dtype == Dtype::kI64) {
+    if (!IsFloating(view.dtype)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' is not of a floating type (F32, F64 or F16)"));
+          absl::StrCat("tensor '", name, "' is not of a floating type (F32, F64, F16 or BF16)"));
     }
-    at::Tensor tensor = TensorFromView(view);
-    if (!at::isfinite(tensor.to(at::kFloat)).all().item<bool>()) {
+    absl::StatusOr<at::Tensor> tensor = TakeTensor(view, file);
+    if (!tensor.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor '", name, "' holds a number that is not finite in float32"));
+          absl::StrCat("tensor '", name, "' ", tensor.status().message()));
     }
-    if (absl::EndsWith(name, "running_var") && !(tensor >= 0).all().item<bool>()) {
+    if (absl::EndsWith(name, "running_var") && !(*tensor >= 0).all().item<bool>()) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor '", name, "' holds a negative variance"));
     }
-    tensors[name] = std::move(tensor);
+    tensors[name] = *std::move(tensor);
   }
   HS_RETURN_IF_ERROR(CheckShapes(coefficients, tensors));
   return tensors;
 }
 
-absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(const std::string& bytes, Nets nets,
+absl::StatusOr<SafetensorsFile> ParseWeights(std::string bytes) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
+  if (!file.ok()) return Annotate(file.status(), kWeightsFile);
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(SafetensorsFile file, Nets nets,
                                                               const Shapes& coefficients = {}) {
   using Result = absl::StatusOr<std::unique_ptr<const NetWeights>>;
   Result weights = CatchExceptions("reading weights", [&]() -> Result {
-    HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
     HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(file, nets, coefficients));
     return NetWeights::Make(std::move(nets), std::move(tensors));
   });
@@ -98,15 +125,20 @@ Model::~Model() = default;
 
 absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& folder) {
   HS_ASSIGN_OR_RETURN(const std::string json, ReadPart(folder, kModelJson, kModelJsonBytesMax));
-  HS_ASSIGN_OR_RETURN(const std::string weights,
-                      ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
-  absl::StatusOr<std::shared_ptr<const Model>> model = FromBytes(json, weights);
+  HS_ASSIGN_OR_RETURN(std::string weights, ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
+  absl::StatusOr<std::shared_ptr<const Model>> model = FromBytes(json, std::move(weights));
   if (!model.ok()) return Annotate(model.status(), folder);
   return model;
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> Model::FromBytes(const std::string& model_json,
-                                                              const std::string& weights) {
+                                                              std::string weights) {
+  HS_ASSIGN_OR_RETURN(SafetensorsFile file, ParseWeights(std::move(weights)));
+  return FromFile(model_json, std::move(file));
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(const std::string& model_json,
+                                                             SafetensorsFile weights) {
   absl::StatusOr<ModelSpec> spec = ParseModelSpec(model_json);
   if (!spec.ok()) return Annotate(spec.status(), kModelJson);
   auto contents = std::make_unique<Contents>();
@@ -120,10 +152,10 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::FromBytes(const std::string&
   }
   contents->state_elements = *ElementCount(contents->state_shape);
   contents->input_elements = *ElementCount(spec->input.shape);
-  HS_ASSIGN_OR_RETURN(
-      contents->weights,
-      ReadWeights(weights, {{"stem", spec->stem}, {"field", spec->field}, {"head", spec->head}}));
-  contents->base_digest = BaseDigest(model_json, weights);
+  contents->base_digest = BaseDigest(model_json, weights.bytes());
+  HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(std::move(weights), {{"stem", spec->stem},
+                                                                          {"field", spec->field},
+                                                                          {"head", spec->head}}));
   contents->spec = *std::move(spec);
   return std::shared_ptr<const Model>(new Model(std::move(contents)));
 }
@@ -204,7 +236,9 @@ absl::Status Hypersolver::FillTables(const std::string& weights, const Shape& st
     if (!table.net.empty()) nets[TablePrefix(table.evaluations) + ".net"] = table.net;
     coefficients.merge(ExpectedCoefficients(table, state_shape));
   }
-  HS_ASSIGN_OR_RETURN(contents.weights, ReadWeights(weights, std::move(nets), coefficients));
+  HS_ASSIGN_OR_RETURN(SafetensorsFile file, ParseWeights(weights));
+  HS_ASSIGN_OR_RETURN(contents.weights,
+                      ReadWeights(std::move(file), std::move(nets), coefficients));
   for (const TableSpec& table : contents.spec.tables) {
     TableFacts& facts = contents.tables[table.evaluations];
     facts.spec = &table;
@@ -245,7 +279,9 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
   } else {
     HS_ASSIGN_OR_RETURN(const Shape input, CorrectionInputShape(contents->spec, state));
     HS_ASSIGN_OR_RETURN(contents->macs, CountMacs(contents->spec.net, input));
-    HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(weights, {{"net", contents->spec.net}}));
+    HS_ASSIGN_OR_RETURN(SafetensorsFile file, ParseWeights(weights));
+    HS_ASSIGN_OR_RETURN(contents->weights,
+                        ReadWeights(std::move(file), {{"net", contents->spec.net}}));
   }
   return std::shared_ptr<const Hypersolver>(new Hypersolver(std::move(contents)));
 }

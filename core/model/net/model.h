@@ -28,9 +28,12 @@ class Model {
   // those that the spec expects, finite in float32 and with variances of at least 0. Messages name
   // folder, file, tensor, and the wanted and the found shape.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& folder);
-  // The same from the bytes of the two files.
+  // The same from the bytes of the two files. The weights are copied in pieces, and each piece is
+  // given back at once: a file of 3 GB takes 3 GB.
   static absl::StatusOr<std::shared_ptr<const Model>> FromBytes(const std::string& model_json,
-                                                                const std::string& weights);
+                                                                std::string weights);
+  static absl::StatusOr<std::shared_ptr<const Model>> FromFile(const std::string& model_json,
+                                                               SafetensorsFile weights);
 
   ~Model();
   const ModelSpec& spec() const;

@@ -94,6 +94,7 @@ class NetWeights {
   mutable std::map<std::pair<std::string, at::ScalarType>, Converted> converted_;
 };
 
+at::ScalarType ScalarTypeOf(Dtype dtype);
 // Copies an array into a tensor on the CPU, with the same dtype and shape.
 at::Tensor TensorFromView(const TensorView& view);
 // Copies a tensor of any device into an array. Throws c10::Error for a dtype that Dtype lacks.

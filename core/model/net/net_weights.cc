@@ -15,9 +15,7 @@ namespace {
 
 // LibTorch's name of each dtype, in the order of kDtypes.
 constexpr std::array<at::ScalarType, kDtypes.size()> kScalarTypes = {
-    at::kFloat, at::kDouble, at::kHalf, at::kByte, at::kLong};
-
-at::ScalarType ScalarTypeOf(Dtype dtype) { return kScalarTypes[static_cast<size_t>(dtype)]; }
+    at::kFloat, at::kDouble, at::kHalf, at::kByte, at::kLong, at::kBFloat16};
 
 Dtype DtypeOf(at::ScalarType type) {
   const auto found = std::find(kScalarTypes.begin(), kScalarTypes.end(), type);
@@ -26,6 +24,8 @@ Dtype DtypeOf(at::ScalarType type) {
 }
 
 }  // namespace
+
+at::ScalarType ScalarTypeOf(Dtype dtype) { return kScalarTypes[static_cast<size_t>(dtype)]; }
 
 at::Tensor TensorFromView(const TensorView& view) {
   at::Tensor tensor = at::empty(view.shape, at::TensorOptions(ScalarTypeOf(view.dtype)));

@@ -35,9 +35,39 @@ const MessageType* TypeAt(const MessageType* type, absl::string_view path) {
   return type;
 }
 
-// The parser says "(stem[0]) selu: Cannot find field." An unknown name is answered with the known
-// ones instead; other messages stay as they are.
+// What a field of this type of the parser takes.
+absl::string_view KindOf(absl::string_view type) {
+  if (absl::StrContains(type, "INT")) return "a whole number below 2^31";
+  if (absl::StrContains(type, "DOUBLE")) return "a number";
+  if (absl::StrContains(type, "BOOL")) return "true or false";
+  return "a text in quotes";
+}
+
+// The parser says "(field[0].linear.in): invalid value 2.5 for type TYPE_INT32".
+std::string WrongValue(absl::string_view message) {
+  constexpr absl::string_view kInvalid = "): invalid value ", kType = " for type ";
+  const size_t value = message.find(kInvalid), type = message.rfind(kType);
+  if (message.empty() || message[0] != '(' || value == message.npos || type == message.npos ||
+      type < value + kInvalid.size()) {
+    return "";
+  }
+  const absl::string_view path = message.substr(1, value - 1);
+  const absl::string_view found =
+      message.substr(value + kInvalid.size(), type - value - kInvalid.size());
+  if (absl::StartsWith(found, "oneof field")) {
+    return absl::StrCat(path, ": two kinds stand here, and there can be one");
+  }
+  return absl::StrCat(path, ": ", found.substr(0, 80), " stands where ",
+                      KindOf(message.substr(type + kType.size())), " belongs");
+}
+
+// Answers an unknown name with the known ones: the parser says "(stem[0]) selu: Cannot find
+// field." Other messages stay as they are where they are words.
 std::string InOurWords(const std::string& message, const MessageType* type) {
+  if (absl::StrContains(message, "Root element must be a message")) {
+    return "the file holds one JSON object: {...}";
+  }
+  if (const std::string wrong = WrongValue(message); !wrong.empty()) return wrong;
   constexpr absl::string_view kUnknown = ": Cannot find field.";
   absl::string_view rest = message;
   if (!absl::ConsumeSuffix(&rest, kUnknown)) return message;

@@ -153,7 +153,7 @@ TEST(ExplainFailure, NamesCodeWordsAndAWayOut) {
   const std::string text = ExplainFailure(absl::ResourceExhaustedError("queue full"));
   EXPECT_THAT(text, HasSubstr("RESOURCE_EXHAUSTED: queue full\nwhat to do: "));
   EXPECT_THAT(ExplainFailure(absl::UnavailableError("no connection")),
-              HasSubstr("--address (publish, rollback: --admin_address)"));
+              HasSubstr("--address (publish, rollback, load, unload, watch: --admin_address)"));
   const absl::Status file = FileError(absl::InvalidArgumentError("a.csv: line 2 is not numbers"));
   EXPECT_EQ(ExplainFailure(file),
             "INVALID_ARGUMENT: a.csv: line 2 is not numbers\n"

@@ -11,7 +11,6 @@
 #include "client/frame/json_writer.h"
 #include "client/frame/solve_ledger.h"
 #include "core/io/file.h"
-#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -21,7 +20,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 
 HostTensor Numbers(int64_t rows, int64_t columns) {
   HostTensor tensor = HostTensor::Zeros(Dtype::kF64, {rows, columns});
@@ -29,89 +27,21 @@ HostTensor Numbers(int64_t rows, int64_t columns) {
   return tensor;
 }
 
-TEST(ParseCsv, SkipsAHeaderAndKeepsAllDigits) {
-  const auto rows = ParseCsv("x0,x1\n0.1, -2\n3e-300,4\n\n");
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  EXPECT_EQ(rows->shape, Shape({2, 2}));
-  EXPECT_THAT(rows->as<double>(), ElementsAre(0.1, -2, 3e-300, 4));
-  EXPECT_EQ(ParseCsv("\xef\xbb\xbf"
-                     "1,2\n3,4\n")
-                ->shape,
-            Shape({2, 2}))
-      << "a byte-order mark";
-}
-
-TEST(ParseCsv, NamesTheLineThatIsWrong) {
-  const auto ragged = ParseCsv("1,2\n3\n");
-  EXPECT_THAT(std::string(ragged.status().message()),
-              HasSubstr("line 2 has 1 number, the ones before have 2"));
-  EXPECT_THAT(std::string(ParseCsv("1,x\n3,4\n").status().message()),
-              HasSubstr("line 1 is not numbers"))
-      << "a slip, not a header";
-  const auto words = ParseCsv("1,2\n3,four\n");
-  EXPECT_THAT(std::string(words.status().message()), HasSubstr("line 2 is not numbers"));
-}
-
-TEST(ReadRows, NamesThePathOnce) {
-  const std::string folder = testing::TempDir();
-  ASSERT_TRUE(WriteFileAtomically(folder + "bad.csv", "1,2\n3\n").ok());
-  ASSERT_TRUE(WriteFileAtomically(folder + "bad.idx", "text").ok());
-  ASSERT_TRUE(WriteFileAtomically(folder + "bad.safetensors", "text").ok());
-  const HostTensor tensor = Numbers(2, 1);
-  ASSERT_TRUE(
-      WriteFileAtomically(
-          folder + "other.safetensors",
-          SerializeSafetensors(
-              {{"y", {.dtype = tensor.dtype, .shape = tensor.shape, .bytes = tensor.bytes}}}))
-          .ok());
-  for (const char* name : {"missing", "missing.csv", "missing.safetensors", "bad.csv", "bad.idx",
-                           "bad.safetensors", "other.safetensors"}) {
-    const std::string words(ReadRows(folder + name, "z").status().message());
-    const size_t first = words.find(name);
-    EXPECT_NE(first, words.npos) << words;
-    EXPECT_EQ(words.find(name, first + 1), words.npos) << words;
-  }
-  EXPECT_THAT(std::string(ReadRows(folder + "other.safetensors", "z").status().message()),
-              HasSubstr("--tensor=z: no tensor 'z'; there are y"));
-  EXPECT_THAT(std::string(ReadRows(folder + "bad.idx", "").status().message()),
-              HasSubstr("read as IDX: the name ends in neither .csv"));
-}
-
-TEST(FitRows, ShapesCutsAndRefuses) {
-  const auto rows = FitRows(Numbers(3, 4), "z.csv", {1, 2, 2}, 2);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  EXPECT_EQ(rows->shape, Shape({2, 1, 2, 2}));
-  EXPECT_EQ(rows->elements(), 8);
-  const auto wrong = FitRows(Numbers(3, 4), "z.csv", {5}, 0);
-  EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(wrong.status().message()),
-              HasSubstr("z.csv: a row has shape [4], the model takes [5]"));
-}
-
-TEST(FitRows, NothingIsRelabelled) {
-  const auto fit = [](const Shape& row, const Shape& wanted) {
-    Shape shape = row;
-    shape.insert(shape.begin(), 2);
-    return FitRows(HostTensor::Zeros(Dtype::kU8, shape), "images.safetensors", wanted, 0);
-  };
-  EXPECT_EQ(fit({28, 28}, {1, 28, 28})->shape, Shape({2, 1, 28, 28}));
-  EXPECT_EQ(fit({1, 28, 28}, {28, 28})->shape, Shape({2, 28, 28}));
-  const auto last = fit({4, 4, 3}, {3, 4, 4});
-  EXPECT_THAT(std::string(last.status().message()), HasSubstr("channels last (NHWC)"));
-  for (const Shape& row : {Shape{48}, Shape{4, 3, 4}, Shape{16, 3}}) {
-    const auto other = fit(row, {3, 4, 4});
-    EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(other.status().message()), Not(HasSubstr("NHWC")));
-  }
+TEST(ReadInput, FailuresAreOfTheFile) {
+  const std::string path = testing::TempDir() + "bad.csv";
+  ASSERT_TRUE(WriteFileAtomically(path, "1,2\n3\n").ok());
+  EXPECT_THAT(ExplainFailure(ReadInput(path, "").status()),
+              HasSubstr("correct the file or name another one"));
 }
 
 TEST(ForTier, ConvertsOnlyWhatMust) {
-  EXPECT_EQ(ForTier(Numbers(1, 1), Tier::kDouble)->dtype, Dtype::kF64);
-  const auto narrow = ForTier(Numbers(2, 2), Tier::kExact);
-  EXPECT_THAT(narrow->as<float>(), ElementsAre(0, 1, 2, 3));
-  EXPECT_EQ(ForTier(HostTensor::Zeros(Dtype::kU8, {1, 2}), Tier::kDouble)->dtype, Dtype::kU8);
-  EXPECT_EQ(ForTier(*narrow, Tier::kDouble)->as<double>()[3], 3);
-  EXPECT_FALSE(ForTier(HostTensor::Zeros(Dtype::kF16, {1, 2}), Tier::kExact).ok());
+  EXPECT_EQ(ForTier(Numbers(1, 1), Tier::kDouble).dtype, Dtype::kF64);
+  const HostTensor narrow = ForTier(Numbers(2, 2), Tier::kExact);
+  EXPECT_THAT(narrow.as<float>(), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(ForTier(HostTensor::Zeros(Dtype::kU8, {1, 2}), Tier::kDouble).dtype, Dtype::kU8);
+  EXPECT_EQ(ForTier(narrow, Tier::kDouble).as<double>()[3], 3);
+  const HostTensor half = ConvertedTo(narrow.view(), Dtype::kF16);
+  EXPECT_THAT(ForTier(half, Tier::kExact).as<float>(), ElementsAre(0, 1, 2, 3));
 }
 
 TEST(Slices, AreJoinRowsInverse) {

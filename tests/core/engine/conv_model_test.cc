@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
@@ -23,6 +24,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/conv_specs.h"
 #include "tests/testing/flow_specs.h"
@@ -33,6 +35,10 @@ namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
+
+kernels::ConvPlan PlanOf(const PlannedSolve& solve, int steps) {
+  return std::get<kernels::ConvPlan>(ConvTaskOf(SpecOf(solve), FixedSteps{.steps = steps}));
+}
 
 // The plain data say the same as the model: their twin, in double, and the readable engine in tier
 // double differ by rounding alone.
@@ -54,11 +60,60 @@ TEST(ConvModelTest, TheTwinSolvesAsTheReadableEngine) {
       const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
       const kernels::ConvModel conv = ConvModelOf(*model, solve.correction.get()).value();
       const std::vector<double> found =
-          kernels::TwinConvSolve(conv, ConvPlanOf(SpecOf(solve), plan.steps), rows.as<double>());
+          kernels::TwinConvSolve(conv, PlanOf(solve, plan.steps), rows.as<double>());
       for (size_t i = 0; i < found.size(); ++i) {
         const double wanted = expected.state.as<double>()[i];
         ASSERT_NEAR(found[i], wanted, 1e-12 * (1 + std::abs(wanted))) << LayerName(activation);
       }
+    }
+  }
+}
+
+TEST(ConvModelTest, TheTwinSolvesByTablesAsTheReadableEngine) {
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  const auto model = fixture::RandomModel(fixture::FusedImageSpec({SoftplusLayer{}}), 1);
+  const HostTensor rows = NormalRows(1, model->state_shape(), 5);
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned =
+        fixture::RandomHypersolver(fixture::FusedImageTablesSpec(*model, kind), *model, 3);
+    for (const TableSpec& table : learned->spec().tables) {
+      const PlannedSolve solve{.model = model,
+                               .correction = learned,
+                               .plan = Hypersolved(Method::kLearned, table.evaluations),
+                               .tier = Tier::kDouble,
+                               .entry = Entry::kState};
+      const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
+      const kernels::ConvModel conv = ConvModelOf(*model, learned.get(), table.evaluations).value();
+      const std::vector<double> found =
+          kernels::TwinConvSolve(conv, kernels::ConvPlan{}, rows.as<double>());
+      for (size_t i = 0; i < found.size(); ++i) {
+        // The coefficients are rounded to float.
+        ASSERT_NEAR(found[i], expected.state.as<double>()[i], 1e-6) << table.evaluations;
+      }
+    }
+  }
+}
+
+// The steps of error control are the same, and so is the end.
+TEST(ConvModelTest, TheTwinKeepsTheToleranceAsTheReadableEngineDoes) {
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  const auto model = fixture::RandomModel(fixture::FusedImageSpec({SoftplusLayer{}}), 1);
+  const HostTensor rows = NormalRows(1, model->state_shape(), 5);
+  for (const double tolerance : {1e-2, 1e-4}) {
+    const PlannedSolve solve{.model = model,
+                             .correction = nullptr,
+                             .plan = Dopri5(tolerance),
+                             .tier = Tier::kDouble,
+                             .entry = Entry::kState};
+    const BatchResult expected = Solve(*runtime, solve, View(rows)).value();
+    const auto task = ConvTaskOf(SpecOf(solve), ErrorControl{.rtol = tolerance, .atol = tolerance});
+    const kernels::TwinConvEnd end =
+        kernels::TwinConvSolve(ConvModelOf(*model, nullptr).value(),
+                               std::get<kernels::ConvAdaptivePlan>(task), rows.as<double>());
+    EXPECT_EQ(end.evaluations, expected.nfe[0]);
+    for (size_t i = 0; i < end.z.size(); ++i) {
+      ASSERT_NEAR(end.z[i], expected.state.as<double>()[i], 1e-10);
     }
   }
 }
@@ -79,6 +134,17 @@ TEST(ConvModelTest, SaysWhatTheKernelDoesNotHave) {
   spec.field = {fixture::Conv3x3(8, 80), {ReluLayer{}}, fixture::Conv3x3(80, 8)};
   EXPECT_THAT(refusal(spec), HasSubstr("80 channels"));
   EXPECT_THAT(refusal(fixture::FusedFlowSpec({TanhLayer{}})), HasSubstr("is not an image"));
+}
+
+TEST(ConvModelTest, SaysWhichTablesTheKernelDoesNotHave) {
+  const auto model = fixture::RandomModel(fixture::FusedImageSpec({SoftplusLayer{}}), 1);
+  HypersolverSpec spec = fixture::FusedImageTablesSpec(*model, Coefficients::kScalar);
+  spec.tables[0].inputs = {CorrectionInput::kState};
+  spec.tables[0].net = {fixture::Conv3x3(8, 8)};  // no readout of the kernel
+  const auto learned = fixture::RandomHypersolver(spec, *model, 3);
+  EXPECT_THAT(std::string(ConvModelOf(*model, learned.get(), 1).status().message()),
+              HasSubstr("table.1.net: the fused kernel has nets of tables only"));
+  EXPECT_TRUE(ConvModelOf(*model, learned.get(), 3).ok());
 }
 
 }  // namespace

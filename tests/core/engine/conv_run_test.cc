@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
@@ -23,6 +24,7 @@
 #include "core/kernels/conv/conv_model.h"
 #include "core/kernels/conv/conv_rows.h"
 #include "core/kernels/conv/conv_twin.h"
+#include "core/kernels/flow/flow_rows.h"
 #include "core/model/layers/activations.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
@@ -48,24 +50,39 @@ class TwinConv final : public FusedConv {
  public:
   explicit TwinConv(kernels::ConvModel model) : model_(std::move(model)) {}
   bool Fits() const override { return fits; }
-  int64_t ScratchBytes(const kernels::ConvPlan&) const override { return 0; }
-  void Solve(const kernels::ConvPlan& plan, const kernels::ConvRows& rows) const override {
+  int64_t RowsAtOnce() const override { return 2; }
+  int64_t ScratchBytes(const kernels::ConvTask&) const override { return 0; }
+  void Solve(const kernels::ConvTask& task, const kernels::ConvRows& rows) const override {
     TORCH_CHECK(!broken, "the device is gone");
     launches.push_back(rows.count);
     const int64_t elements = model_.channels * model_.height * model_.width;
     for (int64_t row = 0; row < rows.count; ++row) {
       const float* from = rows.z0 + row * elements;
-      rows.unfit[row] = from[0] > 1000.0f ? 1 : 0;
-      const std::vector<double> z =
-          kernels::TwinConvSolve(model_, plan, std::vector<double>(from, from + elements));
+      rows.unfit[row] = from[0] > 1000.0f ? kernels::kRowUnfit : kernels::kRowFits;
+      const std::vector<double> z = EndOf(task, {from, from + elements}, rows.evaluations[row]);
+      if (rows.count > rows_to_the_end) rows.unfit[row] = kernels::kRowUnfinished;
       std::copy(z.begin(), z.end(), rows.z1 + row * elements);
       if (rows.unfit[row] != 0) rows.z1[row * elements] = 12345.0f;
     }
   }
   bool broken = false, fits = true;
+  int64_t rows_to_the_end = 1000;         // in more rows than these none ends
   mutable std::vector<int64_t> launches;  // their rows
+  mutable std::vector<int32_t> counts;    // of evaluations, of adaptive solves
 
  private:
+  std::vector<double> EndOf(const kernels::ConvTask& task, const std::vector<double>& z0,
+                            int32_t& evaluations) const {
+    if (const auto* fixed = std::get_if<kernels::ConvPlan>(&task)) {
+      return kernels::TwinConvSolve(model_, *fixed, z0);
+    }
+    kernels::TwinConvEnd end =
+        kernels::TwinConvSolve(model_, std::get<kernels::ConvAdaptivePlan>(task), z0);
+    evaluations = end.evaluations;
+    counts.push_back(evaluations);
+    return std::move(end.z);
+  }
+
   const kernels::ConvModel model_;
 };
 
@@ -81,8 +98,9 @@ class ConvRunTest : public testing::Test {
     return spec;
   }
   std::unique_ptr<hyperserve::Run> Start(const BatchSpec& spec) const {
-    return MakeConvRun(
-        spec, std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)), conv_);
+    return MakeConvRun(spec,
+                       std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)),
+                       [conv = conv_](int64_t) { return conv; });
   }
   BatchResult Exact(BatchSpec spec, const Segment& segment) {
     spec.tier = Tier::kExact;
@@ -110,7 +128,7 @@ class ConvRunTest : public testing::Test {
   const std::shared_ptr<const Hypersolver> correction_ =
       fixture::RandomHypersolver(fixture::FusedImageCorrectionSpec(), *model_, 2);
   const std::unique_ptr<DeviceRuntime> runtime_ = MakeDeviceRuntime("cpu").value();
-  const std::shared_ptr<TwinConv> conv_;
+  std::shared_ptr<TwinConv> conv_;
 };
 
 // Two segments, one of more rows than the maps see at once; inputs go through stem and head.
@@ -201,6 +219,98 @@ TEST_F(ConvRunTest, DroppedSegmentsHaveNoResultAndAnErrorEmptiesTheRun) {
   EXPECT_TRUE(run->TakeFinished().value().empty());
 }
 
+TEST_F(ConvRunTest, TablesAreSolvedByTheirEvaluations) {
+  const auto learned = fixture::RandomHypersolver(
+      fixture::FusedImageTablesSpec(*model_, Coefficients::kMap), *model_, 3);
+  BatchSpec spec{
+      .model = model_, .correction = learned, .tier = Tier::kFast, .entry = Entry::kState};
+  SetPlan(StepPlan(Hypersolved(Method::kLearned, 3)), spec);
+  std::vector<int64_t> asked;
+  const auto run = MakeConvRun(
+      spec, std::make_shared<c10::Stream>(c10::Stream::DEFAULT, at::Device(at::kCPU)),
+      [&](int64_t evaluations) -> absl::StatusOr<std::shared_ptr<const FusedConv>> {
+        asked.push_back(evaluations);
+        return std::make_shared<TwinConv>(ConvModelOf(*model_, learned.get(), evaluations).value());
+      });
+  const HostTensor rows = Rows(2, model_->state_shape(), 9);
+  for (const int64_t evaluations : {3, 1}) {
+    ASSERT_TRUE(run->Admit(SegmentOf(rows, evaluations)).ok());
+  }
+  EXPECT_THAT(asked, ElementsAre(3, 1));
+  EXPECT_TRUE(run->Advance(1, nullptr).value());
+  const std::vector<SolvedSegment> solved = run->TakeFinished().value();
+  spec.tier = Tier::kExact;
+  for (size_t i = 0; i < 2; ++i) {
+    const int evaluations = i == 0 ? 3 : 1;
+    const BatchResult wanted =
+        SolveAlone(*runtime_, spec, Hypersolved(Method::kLearned, evaluations),
+                   SegmentOf(rows, evaluations))
+            .value();
+    ExpectNear(solved[i].rows.state, wanted.state);
+    EXPECT_EQ(solved[i].rows.nfe, wanted.nfe);
+    EXPECT_EQ(solved[i].rows.macs, wanted.macs);
+    EXPECT_EQ(solved[i].rows.correction_evaluations, wanted.correction_evaluations);
+  }
+}
+
+class AdaptiveConvRunTest : public ConvRunTest {
+ protected:
+  AdaptiveConvRunTest() {
+    conv_ = std::make_shared<TwinConv>(ConvModelOf(*model_, nullptr).value());
+    spec_.want_outputs = true;
+    SetPlan(StepPlan(Dopri5(1e-3)), spec_);
+  }
+  static Segment SegmentOf(const HostTensor& rows) {
+    return {.rows = rows.shape[0],
+            .data = rows.view(),
+            .control = ErrorControl{.rtol = 1e-3, .atol = 1e-3}};
+  }
+  BatchResult Found(const HostTensor& rows) {
+    const auto run = Start(spec_);
+    EXPECT_TRUE(run->Admit(SegmentOf(rows)).ok());
+    EXPECT_TRUE(run->Advance(1, nullptr).value());
+    return run->TakeFinished().value().at(0).rows;
+  }
+  BatchResult Wanted(const HostTensor& rows) {
+    BatchSpec spec = spec_;
+    spec.tier = Tier::kExact;
+    return SolveAlone(*runtime_, spec, Dopri5(1e-3), SegmentOf(rows)).value();
+  }
+
+  BatchSpec spec_{.model = model_, .correction = nullptr, .tier = Tier::kFast};
+};
+
+TEST_F(AdaptiveConvRunTest, EachRowHasItsOwnSteps) {
+  const HostTensor rows = Rows(7, model_->spec().input.shape, 10);
+  const BatchResult found = Found(rows), wanted = Wanted(rows);
+  EXPECT_THAT(conv_->launches, ElementsAre(2 * kAdaptiveRowsEach, 1));
+  ExpectNear(found.outputs, wanted.outputs);
+  EXPECT_EQ(found.nfe, conv_->counts);
+  EXPECT_EQ(found.macs[6] - wanted.macs[6], (found.nfe[6] - wanted.nfe[6]) * model_->field_macs());
+  EXPECT_THAT(found.correction_evaluations, Each(0));
+}
+
+TEST_F(AdaptiveConvRunTest, RowsThatDidNotEndAreSolvedInFewerThenInFloat32) {
+  const HostTensor rows = Rows(3, model_->spec().input.shape, 11);
+  conv_->rows_to_the_end = 2;
+  EXPECT_EQ(Found(rows).solved_again, 0);
+  EXPECT_THAT(conv_->launches, ElementsAre(3, 2, 1));
+  conv_->rows_to_the_end = 0;
+  const BatchResult found = Found(rows), wanted = Wanted(rows);
+  EXPECT_EQ(found.solved_again, 3);
+  EXPECT_EQ(found.nfe, wanted.nfe);
+  ExpectNear(found.outputs, wanted.outputs);
+}
+
+TEST_F(AdaptiveConvRunTest, RefusesTolerancesBelowItsRounding) {
+  const HostTensor rows = Rows(1, model_->spec().input.shape, 12);
+  Segment segment = SegmentOf(rows);
+  segment.control = ErrorControl{.rtol = 1e-4, .atol = 1e-5};
+  const absl::Status status = Start(spec_)->Admit(segment).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1e-05, below 0.0001"));
+}
+
 TEST_F(ConvRunTest, SupportsWhatTheKernelCanRun) {
   int made = 0;
   FusedConvs convs([&](const kernels::ConvModel&) { return ++made, conv_; });
@@ -219,7 +329,7 @@ TEST_F(ConvRunTest, SupportsWhatTheKernelCanRun) {
   spec = Spec(Entry::kInput);
   spec.correction = nullptr;
   SetPlan(StepPlan(Dopri5(1e-4)), spec);
-  EXPECT_THAT(refusal(spec), HasSubstr("fixed steps only"));
+  EXPECT_THAT(refusal(spec), HasSubstr("error control of images waits for its gates"));
   spec = Spec(Entry::kInput);
   conv_->fits = false;
   EXPECT_THAT(refusal(spec), HasSubstr("do not fit in the memory"));

@@ -43,6 +43,21 @@ inline double Number(const HostTensor& tensor, int64_t index) {
   return tensor.dtype == Dtype::kF64 ? tensor.as<double>()[i] : tensor.as<float>()[i];
 }
 
+// All results of a segment except the bucket.
+inline std::string Text(const BatchResult& result) {
+  std::string text;
+  for (const HostTensor* part :
+       {&result.state, &result.saved, &result.outputs, &result.log_density}) {
+    absl::StrAppend(&text, ShapeText(part->shape), " ");
+    text.append(reinterpret_cast<const char*>(part->bytes.data()), part->bytes.size());
+  }
+  for (size_t i = 0; i < result.status.size(); ++i) {
+    absl::StrAppend(&text, static_cast<int>(result.status[i]), " ", result.nfe[i], " ",
+                    result.correction_evaluations[i], " ", result.macs[i], ";");
+  }
+  return text;
+}
+
 // Parameter: the device's name.
 class EngineTest : public testing::TestWithParam<std::string> {
  protected:

@@ -7,11 +7,13 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
+#include "core/engine/fused/conv_run.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
@@ -144,6 +146,31 @@ TEST_P(FusedImagesTest, ClassesAreThoseOfTheOracle) {
   EXPECT_GE(equal, kImages * 999 / 1000);
   EXPECT_EQ(fast.correction_evaluations, oracle.correction_evaluations);
   EXPECT_EQ(fast.macs, oracle.macs);
+}
+
+// Tables of every kind of coefficient, in the arithmetic of f.
+TEST_P(FusedImagesTest, LearnedTablesAreThoseOfTheOracle) {
+  const HostTensor rows = Float(NormalRows(256, model_->state_shape(), 15));
+  for (const Coefficients kind :
+       {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
+    const auto learned =
+        fixture::RandomHypersolver(fixture::FusedImageTablesSpec(*model_, kind), *model_, 3);
+    for (const TableSpec& table : learned->spec().tables) {
+      PlannedSolve solve{.model = model_,
+                         .correction = learned,
+                         .plan = Hypersolved(Method::kLearned, table.evaluations),
+                         .tier = Tier::kFast,
+                         .entry = Entry::kState};
+      EXPECT_EQ(runtime_->StartRun(SpecOf(solve, Dtype::kF32), 1)->choice.engine, "fused");
+      const BatchResult fast = EngineTest::Run(solve, rows);
+      solve.tier = Tier::kDouble;
+      const BatchResult oracle = EngineTest::Run(solve, rows);
+      EXPECT_LT(RelativeError(fast.state, oracle.state, rows), 1e-3) << table.evaluations;
+      EXPECT_EQ(fast.solved_again, 0);
+      EXPECT_EQ(fast.macs, oracle.macs);
+      EXPECT_EQ(fast.nfe, oracle.nfe);
+    }
+  }
 }
 
 // Bit for bit: again, alone, in any company and at any place.

@@ -25,21 +25,6 @@ namespace {
 constexpr int64_t kBucketRows = 32;
 constexpr int64_t kSegmentRowsMax = 4;
 
-// All results of a segment except the bucket.
-std::string Text(const BatchResult& result) {
-  std::string text;
-  for (const HostTensor* part :
-       {&result.state, &result.saved, &result.outputs, &result.log_density}) {
-    absl::StrAppend(&text, ShapeText(part->shape), " ");
-    text.append(reinterpret_cast<const char*>(part->bytes.data()), part->bytes.size());
-  }
-  for (size_t i = 0; i < result.status.size(); ++i) {
-    absl::StrAppend(&text, static_cast<int>(result.status[i]), " ", result.nfe[i], " ",
-                    result.correction_evaluations[i], " ", result.macs[i], ";");
-  }
-  return text;
-}
-
 // Segments of one spec, each with the answer that it gets alone.
 struct Family {
   BatchSpec spec;

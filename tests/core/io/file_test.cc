@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/io/idx.h"
+#include "core/io/rows.h"
 #include "core/io/tensor.h"
 #include "core/io/write_failure.h"
 
@@ -134,36 +135,36 @@ TEST_F(FileTest, IdxPlainAndCompressed) {
   const std::string header("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x03", 16);
   const std::string idx = header + "abcdef";
   for (const std::string& bytes : {idx, Compress(idx, 31)}) {
-    const absl::StatusOr<HostTensor> tensor = ReadIdx(Write("images", bytes));
-    ASSERT_TRUE(tensor.ok()) << tensor.status();
-    EXPECT_EQ(tensor->dtype, Dtype::kU8);
-    EXPECT_EQ(tensor->shape, (Shape{2, 1, 3}));
-    EXPECT_EQ(tensor->as<uint8_t>()[5], 'f');
+    const absl::StatusOr<RowsFile> images = ReadRows(Write("images", bytes), "");
+    ASSERT_TRUE(images.ok()) << images.status();
+    EXPECT_EQ(images->rows.dtype, Dtype::kU8);
+    EXPECT_EQ(images->rows.shape, (Shape{2, 1, 3}));
+    EXPECT_EQ(images->rows.as<uint8_t>()[5], 'f');
   }
   const std::string labels("\0\0\x08\x01\0\0\0\x02\x07\x09", 10);
-  EXPECT_EQ(ReadIdx(Write("labels", labels))->shape, (Shape{2}));
+  EXPECT_EQ(ReadRows(Write("labels", labels), "")->rows.shape, (Shape{2}));
 }
 
-TEST_F(FileTest, DamagedIdxIsRefused) {
+TEST(ParseIdx, DamagedIsRefused) {
   const std::vector<std::string> damaged = {
       "",
       std::string("\0\0\x08", 3),
       std::string("\0\1\x08\x01\0\0\0\x00", 8),
-      std::string("\0\0\x0d\x01\0\0\0\x00", 8),               // floats
+      std::string("\0\0\x0b\x01\0\0\0\x00", 8),               // shorts
+      std::string("\0\0\x0d\x01\0\0\0\x01\0\0\0", 11),        // a float cut off
       std::string("\0\0\x08\x00", 4),                         // no dimension
       std::string("\0\0\x08\x03\0\0\0\x02", 8),               // dimensions cut off
       std::string("\0\0\x08\x01\0\0\0\x02\x07", 9),           // data cut off
       std::string("\0\0\x08\x01\0\0\0\x02\x07\x08\x09", 11),  // data left over
       std::string("\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16)};
   for (const std::string& bytes : damaged) {
-    const absl::Status status = ReadIdx(Write("idx", bytes)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(Path("idx")));
+    EXPECT_EQ(ParseIdx(bytes).status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
 
 TEST(Tensor, NamesSizesAndShapes) {
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kU8, Dtype::kI64}) {
+  for (const DtypeEntry& entry : kDtypes) {
+    const Dtype dtype = entry.dtype;
     EXPECT_EQ(DtypeFromName(DtypeName(dtype)), dtype);
   }
   EXPECT_EQ(DtypeFromName("f32"), std::nullopt);

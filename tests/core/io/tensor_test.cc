@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "core/io/half.h"
 
 namespace hyperserve {
 namespace {
@@ -24,9 +27,55 @@ TEST(Dtypes, NamesAreInversesAndUnlike) {
     names.insert(entry.name);
   }
   EXPECT_EQ(names.size(), kDtypes.size());
-  EXPECT_EQ(DtypeFromName("BF16"), std::nullopt);
+  EXPECT_EQ(DtypeFromName("F8_E4M3"), std::nullopt);
   EXPECT_EQ(DtypeFromName(""), std::nullopt);
-  EXPECT_EQ(DtypeNames(), "F32, F64, F16, U8, I64");
+  EXPECT_EQ(DtypeNames(), "F32, F64, F16, U8, I64, BF16");
+}
+
+// Every F16 is exact in float32 and comes back as it was, NaNs apart.
+TEST(Halves, ComeBackAsTheyWere) {
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const float number = FloatFromHalf(static_cast<uint16_t>(bits));
+    if (std::isnan(number)) continue;
+    ASSERT_EQ(HalfFromDouble(number), bits) << number;
+  }
+  EXPECT_TRUE(std::isnan(FloatFromHalf(HalfFromDouble(NAN))));
+  EXPECT_EQ(FloatFromHalf(0x3C00), 1);
+  EXPECT_EQ(FloatFromHalf(0xC000), -2);
+  EXPECT_EQ(FloatFromHalf(0x7BFF), 65504);
+  EXPECT_EQ(FloatFromHalf(0x0001), 0x1p-24F);
+}
+
+// Between each pair of neighbours: below, at and above the tie.
+TEST(Halves, RoundToTheNearestTiesToEven) {
+  for (int bits = 0; bits < 0x7BFF; ++bits) {
+    const double low = FloatFromHalf(static_cast<uint16_t>(bits));
+    const double high = FloatFromHalf(static_cast<uint16_t>(bits + 1));
+    const double tie = (low + high) / 2;
+    ASSERT_EQ(HalfFromDouble(std::nextafter(tie, low)), bits);
+    ASSERT_EQ(HalfFromDouble(std::nextafter(tie, high)), bits + 1);
+    ASSERT_EQ(HalfFromDouble(tie), bits + bits % 2);
+    ASSERT_EQ(HalfFromDouble(-tie), 0x8000 | (bits + bits % 2));
+  }
+  EXPECT_EQ(HalfFromDouble(std::nextafter(65520.0, 0)), 0x7BFF);
+  EXPECT_EQ(HalfFromDouble(65520), 0x7C00);
+  EXPECT_EQ(HalfFromDouble(-1e300), 0xFC00);
+}
+
+TEST(Conversion, RoundsOnceAndKeepsTheShape) {
+  HostTensor doubles = HostTensor::Zeros(Dtype::kF64, {2, 1});
+  doubles.as<double>()[0] = 1 + 0x1p-11 + 0x1p-40;  // over float it would be a tie
+  doubles.as<double>()[1] = 0.1;
+  const HostTensor halves = ConvertedTo(doubles.view(), Dtype::kF16);
+  EXPECT_EQ(halves.shape, doubles.shape);
+  EXPECT_EQ(AsDoubles(halves.view())[0], 1 + 0x1p-10);
+  EXPECT_EQ(ConvertedTo(doubles.view(), Dtype::kF32).as<float>()[1], 0.1F);
+  EXPECT_EQ(ConvertedTo(halves.view(), Dtype::kF64).as<double>()[0], 1 + 0x1p-10);
+  const HostTensor none = ConvertedTo(HostTensor().view(), Dtype::kF16);
+  EXPECT_TRUE(none.shape.empty() && none.bytes.empty());
+  HostTensor brain = HostTensor::Zeros(Dtype::kBF16, {1});
+  brain.as<uint16_t>()[0] = 0x4049;
+  EXPECT_EQ(AsDoubles(brain.view())[0], 3.140625);
 }
 
 TEST(Rows, AreCutWithoutACopy) {

@@ -46,6 +46,53 @@ inline kernels::ConvNet RandomConvNet(kernels::ConvActivation activation,
   return net;
 }
 
+// A table near Euler steps.
+inline kernels::ConvTable RandomConvTable(int channels, int evaluations, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> noise(-0.2f, 0.2f);
+  kernels::ConvTable table;
+  const float eps = 1.0f / static_cast<float>(evaluations);
+  const auto fill = [&](float diagonal) {
+    for (int i = 0; i < channels * channels; ++i) {
+      const float of_map = noise(random) / std::sqrt(static_cast<float>(channels));
+      table.coefficients.push_back(diagonal * (of_map + (i % (channels + 1) == 0 ? 1.0f : 0.0f)));
+    }
+  };
+  for (int i = 0; i < evaluations; ++i) {
+    table.nodes.push_back((i + 0.25) * eps);
+    fill(1.0f);
+    for (int j = 0; j <= i; ++j) fill(eps);
+    for (int k = 0; k < channels; ++k) table.offset.push_back(noise(random));
+  }
+  return table;
+}
+
+// A readout of a table of so many evaluations, that reads everything.
+inline kernels::ConvReadout RandomConvReadout(int channels, int evaluations, int hidden, int middle,
+                                              unsigned seed) {
+  using kernels::ConvInput;
+  std::mt19937 random(seed);
+  const auto fill = [&](std::vector<float>& values, int count, int inputs) {
+    const float bound = 2.0f / std::sqrt(static_cast<float>(inputs));
+    std::uniform_real_distribution<float> uniform(-bound, bound);
+    for (int i = 0; i < count; ++i) values.push_back(uniform(random));
+  };
+  kernels::ConvReadout readout{
+      .inputs = {ConvInput::kState0, ConvInput::kSlopes, ConvInput::kBefore}, .hidden = hidden};
+  const int inputs = channels * (evaluations + 2);
+  fill(readout.down, hidden * inputs * 4, inputs * 4);
+  fill(readout.down_bias, hidden, 4);
+  const kernels::ConvModel half{.channels = hidden};
+  for (int i = 0; i < middle; ++i) {
+    readout.middle.push_back(RandomConvNet(kernels::ConvActivation::kNone, {ConvInput::kBefore},
+                                           half, {}, seed + 1 + static_cast<unsigned>(i))[0]);
+    readout.middle.back().activation = kernels::ConvActivation::kSilu;
+  }
+  fill(readout.up, channels * 4 * hidden, hidden);
+  fill(readout.up_bias, channels * 4, 4);
+  return readout;
+}
+
 // A softplus field, and a rectifier correction that reads state, slope_1 and step.
 inline kernels::ConvModel RandomConvModel(int channels, int height, int width,
                                           const std::vector<int>& field_hidden,

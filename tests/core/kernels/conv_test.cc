@@ -25,6 +25,8 @@ namespace {
 using testing::DeviceArray;
 using testing::RandomConvModel;
 using testing::RandomConvNet;
+using testing::RandomConvReadout;
+using testing::RandomConvTable;
 
 constexpr float kUntouched = 12345.0f;
 
@@ -43,6 +45,7 @@ std::vector<float> Normals(size_t count, unsigned seed) {
 struct Solved {
   std::vector<float> z;
   std::vector<uint8_t> unfit;
+  std::vector<int32_t> evaluations;  // of adaptive solves
 };
 
 // A model packed on the current device.
@@ -66,19 +69,21 @@ class Packed {
   }
 
   // Nothing beyond the last row is written.
-  Solved Solve(const ConvPlan& plan, const std::vector<float>& z0, int blocks = 0) const {
+  Solved Solve(const ConvTask& task, const std::vector<float>& z0, int blocks = 0) const {
     const size_t count = z0.size() / elements_;
     const DeviceArray<float> from(z0), to(std::vector<float>(z0.size() + 64, kUntouched));
     const DeviceArray<uint8_t> unfit(std::vector<uint8_t>(count + 64, 77));
-    const DeviceArray<std::byte> scratch(std::vector<std::byte>(ConvScratchBytes(program_, plan)));
+    const DeviceArray<int32_t> evaluations{std::vector<int32_t>(count)};
+    const DeviceArray<std::byte> scratch(std::vector<std::byte>(ConvScratchBytes(program_, task)));
     const ConvRows rows{.count = static_cast<int64_t>(count),
                         .z0 = from.data(),
                         .z1 = to.data(),
                         .unfit = unfit.data(),
+                        .evaluations = evaluations.data(),
                         .scratch = scratch.data()};
-    EXPECT_EQ(SolveConv(program_, plan, rows, nullptr, blocks), cudaSuccess);
+    EXPECT_EQ(SolveConv(program_, task, rows, nullptr, blocks), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    Solved solved{.z = to.Values(), .unfit = unfit.Values()};
+    Solved solved{.z = to.Values(), .unfit = unfit.Values(), .evaluations = evaluations.Values()};
     for (size_t i = 0; i < 64; ++i) {
       EXPECT_EQ(solved.z[z0.size() + i], kUntouched);
       EXPECT_EQ(solved.unfit[count + i], 77);
@@ -124,7 +129,7 @@ TEST(ConvTest, OneEvaluationIsThatOfTheTwin) {
     const Packed packed(model);
     const std::vector<float> z0 = Normals(2 * ElementsOf(model), 2);
     for (const int blocks : packed.blocks()) {
-      const Solved solved = packed.Solve({}, z0, blocks);
+      const Solved solved = packed.Solve(ConvPlan{}, z0, blocks);
       EXPECT_LT(Error(model, {}, 1.0, z0, solved.z), 1e-3)
           << channels << " x " << height << " x " << width << ", " << blocks << " blocks";
       EXPECT_EQ(solved.unfit, std::vector<uint8_t>(2));
@@ -168,23 +173,124 @@ TEST(ConvTest, NetsOfOneLayer) {
   }
 }
 
+// Operands of the maps are rounded to fp16 like those of f, but for what a_i keeps of the state.
+TEST(ConvTest, TablesAreThoseOfTheTwin) {
+  for (const auto& [channels, height, width] : {std::array{32, 28, 28}, std::array{12, 14, 10}}) {
+    for (const int evaluations : {1, 3, kConvEvaluationsMax}) {
+      ConvModel model{.channels = channels, .height = height, .width = width};
+      model.field = RandomConvNet(ConvActivation::kSoftplus,
+                                  {ConvInput::kBefore, ConvInput::kDepth}, model, {46, 20}, 14);
+      model.table = RandomConvTable(channels, evaluations, 15);
+      const Packed packed(model);
+      const std::vector<float> z0 = Normals(2 * ElementsOf(model), 16);
+      for (const int blocks : packed.blocks()) {
+        const Solved solved = packed.Solve(ConvPlan{}, z0, blocks);
+        EXPECT_LT(Error(model, ConvPlan{}, 0.0, z0, solved.z), 1e-3)
+            << channels << " channels, " << evaluations << " evaluations, " << blocks << " blocks";
+        EXPECT_EQ(solved.unfit, std::vector<uint8_t>(2));
+      }
+    }
+  }
+}
+
+// The readout's own error is that of its products.
+TEST(ConvTest, ReadoutsAreThoseOfTheTwin) {
+  for (const auto& [channels, height, width, hidden] :
+       {std::array{32, 28, 28, 32}, std::array{12, 14, 10, 24}}) {
+    for (const int evaluations : {1, 3, kConvEvaluationsMax}) {
+      ConvModel model{.channels = channels, .height = height, .width = width};
+      model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model, {46}, 21);
+      model.table = RandomConvTable(channels, evaluations, 22);
+      model.readout =
+          RandomConvReadout(channels, evaluations, hidden, evaluations == 1 ? 0 : 3, 23);
+      const Packed packed(model);
+      const std::vector<float> z0 = Normals(3 * ElementsOf(model), 24);
+      for (const int blocks : packed.blocks()) {
+        const Solved solved = packed.Solve(ConvPlan{}, z0, blocks);
+        EXPECT_LT(Error(model, ConvPlan{}, 0.0, z0, solved.z), 1e-3)
+            << channels << " channels, " << evaluations << " evaluations, " << blocks << " blocks";
+        EXPECT_EQ(solved.unfit, std::vector<uint8_t>(3));
+      }
+    }
+  }
+}
+
+// In the mean over a solve f errs by less than 1e-3, and so does z1 - z0. The rounding of f is far
+// below these tolerances, so that the steps are the twin's, but for one where a norm is near 1.
+TEST(ConvTest, AdaptiveSolvesAreThoseOfTheTwin) {
+  for (const auto& [channels, height, width] : {std::array{32, 28, 28}, std::array{7, 10, 13}}) {
+    ConvModel model{.channels = channels, .height = height, .width = width};
+    model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore, ConvInput::kDepth},
+                                model, {46, 20}, 17);
+    const Packed packed(model);
+    const std::vector<float> z0 = Normals(ElementsOf(model), 18);
+    for (const auto& [method, tolerance] :
+         {std::pair{Method::kDopri5, 3e-3}, std::pair{Method::kBosh3, 1e-3}}) {
+      const ConvAdaptivePlan plan{
+          .tableau = TableauFor({.method = method}), .rtol = tolerance, .atol = tolerance};
+      const TwinConvEnd end = TwinConvSolve(model, plan, std::vector<double>(z0.begin(), z0.end()));
+      for (const int blocks : packed.blocks()) {
+        const Solved solved = packed.Solve(plan, z0, blocks);
+        EXPECT_EQ(solved.unfit, std::vector<uint8_t>{kRowFits});
+        EXPECT_NEAR(solved.evaluations[0], end.evaluations, plan.tableau.stages() - 1);
+        if (solved.evaluations[0] != end.evaluations) continue;  // another end within tolerance
+        double error = 0.0, norm = 0.0;
+        for (size_t i = 0; i < end.z.size(); ++i) {
+          error += std::pow(solved.z[i] - end.z[i], 2.0);
+          norm += std::pow(end.z[i] - z0[i], 2.0);
+        }
+        EXPECT_LT(std::sqrt(error / norm), 1e-3) << channels << ", " << blocks << " blocks";
+      }
+    }
+  }
+}
+
+// A block that has used up its evaluations leaves its last row.
+TEST(ConvTest, AdaptiveRowsBeyondALaunchAreUnfinished) {
+  const ConvModel model = RandomConvModel(8, 12, 12, {16}, {8}, 9);
+  const Packed packed(model);
+  const std::vector<float> z0 = Normals(ElementsOf(model), 19);
+  const Solved alone = packed.Solve(ConvAdaptivePlan{}, z0);
+  const int ending = kConvEvaluationsOfLaunch / alone.evaluations[0];
+  const int solvers = packed.program().multiprocessors;
+  std::vector<float> all;
+  for (int i = 0; i < (ending + 1) * solvers; ++i) all.insert(all.end(), z0.begin(), z0.end());
+  const Solved solved = packed.Solve(ConvAdaptivePlan{}, all, 1);
+  for (int row = 0; row < (ending + 1) * solvers; ++row) {
+    ASSERT_EQ(solved.unfit[row], row < ending * solvers ? kRowFits : kRowUnfinished) << row;
+    if (solved.unfit[row] != kRowFits) continue;
+    ASSERT_TRUE(std::equal(alone.z.begin(), alone.z.end(), solved.z.begin() + row * z0.size()));
+  }
+}
+
 // Bit for bit: again, alone, in any company, and however many blocks share an image.
-TEST(ConvTest, ARowsBitsAreItsOwn) {
-  const ConvModel model = RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 7);
+void ExpectBitsOfItsOwn(const ConvModel& model, const ConvTask& task) {
   const Packed packed(model);
   const size_t elements = ElementsOf(model);
   const std::vector<float> z0 = Normals(300 * elements, 8);
-  const std::vector<float> all = packed.Solve(HyperHeun(1), z0).z;
-  EXPECT_EQ(packed.Solve(HyperHeun(1), z0).z, all);
-  for (const int blocks : packed.blocks()) {
-    EXPECT_EQ(packed.Solve(HyperHeun(1), z0, blocks).z, all) << blocks;
-  }
+  const std::vector<float> all = packed.Solve(task, z0).z;
+  EXPECT_EQ(packed.Solve(task, z0).z, all);
+  // Few enough that adaptive solves end in a launch of clusters.
+  const std::vector<float> few(z0.begin(), z0.begin() + 40 * elements);
+  const std::vector<float> of_few(all.begin(), all.begin() + 40 * elements);
+  for (const int blocks : packed.blocks()) EXPECT_EQ(packed.Solve(task, few, blocks).z, of_few);
   for (const size_t row : {0, 17, 299}) {
     const std::vector<float> alone(z0.begin() + row * elements, z0.begin() + (row + 1) * elements);
     const std::vector<float> of_all(all.begin() + row * elements,
                                     all.begin() + (row + 1) * elements);
-    EXPECT_EQ(packed.Solve(HyperHeun(1), alone).z, of_all);
+    EXPECT_EQ(packed.Solve(task, alone).z, of_all);
   }
+}
+
+TEST(ConvTest, ARowsBitsAreItsOwn) {
+  ConvModel model = RandomConvModel(32, 28, 28, {46, 46}, {32, 32}, 7);
+  ExpectBitsOfItsOwn(model, HyperHeun(1));
+  model.correction.reset();
+  ExpectBitsOfItsOwn(model, ConvAdaptivePlan{});
+  model.table = RandomConvTable(32, 3, 20);
+  ExpectBitsOfItsOwn(model, ConvPlan{});
+  model.readout = RandomConvReadout(32, 3, 32, 3, 25);
+  ExpectBitsOfItsOwn(model, ConvPlan{});
 }
 
 TEST(ConvTest, RowsThatFp16CannotCarryAreMarked) {
@@ -195,12 +301,15 @@ TEST(ConvTest, RowsThatFp16CannotCarryAreMarked) {
   z0[elements + 5] = 1e5f;  // the state itself
   for (size_t i = 0; i < elements; ++i) z0[3 * elements + i] *= 60000.0f / 4.0f;  // f of it
   z0[4 * elements] = NAN;
+  const ConvPlan plan{.steps = 2, .hypersolved = true};
   for (const int blocks : packed.blocks()) {
-    const Solved solved = packed.Solve({.steps = 2, .hypersolved = true}, z0, blocks);
+    const Solved solved = packed.Solve(plan, z0, blocks);
     EXPECT_EQ(solved.unfit, (std::vector<uint8_t>{0, 1, 0, 1, 1, 0})) << blocks;
-    const Solved alone = packed.Solve({.steps = 2, .hypersolved = true},
-                                      {z0.begin() + 5 * elements, z0.end()}, blocks);
+    const Solved alone = packed.Solve(plan, {z0.begin() + 5 * elements, z0.end()}, blocks);
     EXPECT_TRUE(std::equal(alone.z.begin(), alone.z.end(), solved.z.begin() + 5 * elements));
+    EXPECT_EQ(packed.Solve(ConvAdaptivePlan{}, z0, blocks).unfit,
+              (std::vector<uint8_t>{0, 1, 0, 1, 1, 0}))
+        << blocks;
   }
 }
 

@@ -77,6 +77,69 @@ TEST(ConvTwinTest, StepsAreThoseOfTheTableau) {
   ExpectTimes(1.75 * 1.75, TwinConvSolve(model, {.steps = 2, .hypersolved = true}, kImage));
 }
 
+// x_1 = a_0 z + B_00 f(s_0, z) + c_0, over two channels; f(s, z) = z + s in the middle of an image.
+TEST(ConvTwinTest, TablesAreMapsOverTheChannels) {
+  ConvModel model{.channels = 2, .height = 3, .width = 3};
+  ConvLayer layer{.inputs = {ConvInput::kBefore, ConvInput::kDepth}, .outputs = 2};
+  layer.weight.resize(2 * 3 * 9);
+  for (const int place : {4, 4 + 4 * 9}) layer.weight[static_cast<size_t>(place)] = 1.0f;
+  for (const int place : {4 + 2 * 9, 4 + 5 * 9}) layer.weight[static_cast<size_t>(place)] = 1.0f;
+  model.field = {layer};
+  model.table = {.nodes = {0.5}, .coefficients = {1, 2, 3, 4, 0, 1, 2, 0}, .offset = {10, 20}};
+  EXPECT_EQ(ConvMisfit(model), "");
+  std::vector<double> z(kImage);
+  z.insert(z.end(), 9, 1.0);
+  const std::vector<double> x = TwinConvSolve(model, ConvPlan{}, z);
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_NEAR(x[i], kImage[i] + 2 + 1.5 + 10, 1e-12);
+    EXPECT_NEAR(x[9 + i], 3 * kImage[i] + 4 + 2 * (kImage[i] + 0.5) + 20, 1e-12);
+  }
+}
+
+// One channel of 4x4: the hidden number is silu of a pixel of x_0 and of one of k_0, and goes into
+// another pixel of x_1.
+TEST(ConvTwinTest, AReadoutIsAtHalfTheResolution) {
+  ConvModel model{.channels = 1, .height = 4, .width = 4};
+  model.field = {
+      {.inputs = {ConvInput::kBefore}, .outputs = 1, .weight = OneTap(4, 10.0f)}};  // 10 z
+  model.table = {.nodes = {0.0}, .coefficients = {1, 0}, .offset = {0}};
+  ConvReadout readout{.inputs = {ConvInput::kBefore, ConvInput::kSlopes, ConvInput::kState0},
+                      .hidden = 1};
+  readout.down.resize(12);
+  readout.down[4 + 1] = 1.0f;  // of k_0: row 0, column 1
+  readout.down[8 + 2] = 2.0f;  // of x_0: row 1, column 0
+  readout.down_bias = {0.5f};
+  readout.up = {0.0f, 0.0f, 0.0f, 3.0f};  // row 1, column 1
+  readout.up_bias = {0.0f, 0.25f, 0.0f, 0.0f};
+  model.readout = readout;
+  EXPECT_EQ(ConvMisfit(model), "");
+  std::vector<double> z(16);
+  for (size_t i = 0; i < 16; ++i) z[i] = 0.01 * static_cast<double>(i);
+  std::vector<double> wanted = z;
+  for (const size_t corner : {0, 2, 8, 10}) {
+    const double h = 10.0 * z[corner + 1] + 2.0 * z[corner + 4] + 0.5;
+    wanted[corner + 1] += 0.25;
+    wanted[corner + 5] += 3.0 * h / (1.0 + std::exp(-h));
+  }
+  const std::vector<double> x = TwinConvSolve(model, ConvPlan{}, z);
+  for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(x[i], wanted[i], 1e-12) << i;
+}
+
+// f = z again: e z, within the tolerance and no better than it must.
+TEST(ConvTwinTest, ErrorControlKeepsTheTolerance) {
+  const ConvModel model =
+      OneChannel({.inputs = {ConvInput::kBefore}, .outputs = 1, .weight = OneTap(4, 1.0f)});
+  for (const double tolerance : {1e-3, 1e-6, 1e-9}) {
+    const ConvAdaptivePlan plan{.rtol = tolerance, .atol = tolerance};
+    const TwinConvEnd end = TwinConvSolve(model, plan, kImage);
+    for (size_t i = 0; i < kImage.size(); ++i) {
+      EXPECT_NEAR(end.z[i] / kImage[i], std::exp(1.0), 10 * tolerance);
+    }
+    EXPECT_EQ(end.evaluations % 6, 2);
+    EXPECT_LT(end.evaluations, 2 + 6 * std::pow(1 / tolerance, 0.2) + 12);
+  }
+}
+
 TEST(ConvFitTest, SaysWhatDoesNotFit) {
   const auto misfit = [](int channels, int height, std::vector<int> hidden) {
     return ConvMisfit(testing::RandomConvModel(channels, height, 12, hidden, {8}, 1));
@@ -92,6 +155,34 @@ TEST(ConvFitTest, SaysWhatDoesNotFit) {
   model = testing::RandomConvModel(8, 12, 12, {12}, {8}, 1);
   model.field.back().outputs = 7;
   EXPECT_THAT(ConvMisfit(model), HasSubstr("do not fit each other"));
+  model = testing::RandomConvModel(8, 12, 12, {12}, {8}, 1);
+  model.table = testing::RandomConvTable(8, 2, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("a table has no one-step correction"));
+  model = testing::RandomConvModel(8, 12, 12, {12}, {8}, 1);
+  model.correction.reset();
+  model.table = testing::RandomConvTable(8, 9, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table has 9 evaluations"));
+  model.table = testing::RandomConvTable(7, 2, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table does not fit the state"));
+  model.table = testing::RandomConvTable(8, 2, 1);
+  model.readout = testing::RandomConvReadout(8, 2, 33, 1, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has 33 hidden channels"));
+  model.readout = testing::RandomConvReadout(8, 2, 8, 5, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("5 layers of 3x3"));
+  model.readout = testing::RandomConvReadout(8, 3, 8, 1, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has layers that do not fit"));
+  model.readout = testing::RandomConvReadout(8, 2, 8, 1, 1);
+  model.readout->up[1] = NAN;
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has a number beyond"));
+  model = testing::RandomConvModel(8, 11, 12, {12}, {8}, 1);
+  model.correction.reset();
+  model.table = testing::RandomConvTable(8, 2, 1);
+  model.readout = testing::RandomConvReadout(8, 2, 8, 1, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("a side that is odd"));
+  model = testing::RandomConvModel(8, 12, 12, {12}, {8}, 1);
+  model.field[0].activation = ConvActivation::kSilu;
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the field has silu"));
+  model = testing::RandomConvModel(8, 12, 12, {12}, {8}, 1);
   model.field = model.correction.value();
   EXPECT_THAT(ConvMisfit(model), HasSubstr("reads more than state and depth"));
 }

@@ -18,38 +18,15 @@
 #include "core/kernels/flow/flow_twin.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
+#include "tests/core/kernels/device_array.h"
 #include "tests/core/kernels/flow_nets.h"
 
 namespace hyperserve::kernels {
 
+using testing::DeviceArray;
 using testing::RandomFlowNet;
 
 inline constexpr float kUntouched = 12345.0f;
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(const std::vector<T>& values) : count_(values.size()) {
-    EXPECT_EQ(cudaMalloc(&data_, count_ * sizeof(T) + 1), cudaSuccess);
-    EXPECT_EQ(cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice),
-              cudaSuccess);
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-
-  T* data() const { return static_cast<T*>(data_); }
-  std::vector<T> Values() const {
-    std::vector<T> values(count_);
-    EXPECT_EQ(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost),
-              cudaSuccess);
-    return values;
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t count_;
-};
 
 struct Solved {
   std::vector<float> z, log_density;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,46 @@ TEST(ModelTest, TakesStoredHalvesAndDoubles) {
   const at::Tensor y = (*model)->weights().Get("field", at::kCPU, at::kDouble).Apply(x, {});
   EXPECT_EQ(y[0][0].item<double>(), -0.5 + 1.0 / 3);
   EXPECT_EQ(y[0][1].item<double>(), 1.25 + 2.0 / 3);
+}
+
+TEST(ModelTest, TakesBfloat16) {
+  const std::vector<uint16_t> brains = {0x3F00, 0xBF80, 0x3F80, 0x3E80};  // 0.5 -1 1 0.25
+  const std::vector<float> bias = {0, 0};
+  const auto model = Model::FromBytes(
+      kJson, SerializeSafetensors(
+                 {{"field.0.weight", {Dtype::kBF16, {2, 2}, std::as_bytes(std::span(brains))}},
+                  {"field.0.bias", {Dtype::kF32, {2}, std::as_bytes(std::span(bias))}}}));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const at::Tensor x = at::ones({1, 2}, at::kFloat);
+  const at::Tensor y = (*model)->weights().Get("field", at::kCPU, at::kFloat).Apply(x, {});
+  EXPECT_EQ(y[0][0].item<float>(), -0.5F);
+  EXPECT_EQ(y[0][1].item<float>(), 1.25F);
+}
+
+// The peak of resident memory since the last call, in bytes.
+int64_t TakePeak() {
+  std::ifstream status("/proc/self/status");
+  int64_t kilobytes = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) kilobytes = std::stoll(line.substr(6));
+  }
+  std::ofstream("/proc/self/clear_refs") << 5;
+  return kilobytes << 10;
+}
+
+TEST(ModelTest, WeightsAreNeverHeldTwice) {
+  constexpr int64_t kWidth = 6000;  // 144 MB of weights
+  const std::string json =
+      R"({"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+          "input": {"shape": [6000]}, "field": [{"linear": {"in": 6000, "out": 6000, "bias": false}}]})";
+  const HostTensor weight = HostTensor::Zeros(Dtype::kF32, {kWidth, kWidth});
+  std::string bytes = SerializeSafetensors({{"field.0.weight", weight.view()}});
+  const auto size = static_cast<int64_t>(bytes.size());
+  TakePeak();
+  const int64_t before = TakePeak();
+  const auto model = Model::FromBytes(json, std::move(bytes));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_LT(TakePeak() - before, size / 2) << "the bytes are there before";
 }
 
 TEST(ModelTest, WeightsAreConvertedOnceAndShared) {

@@ -251,5 +251,22 @@ TEST(UnknownNames, AreAnsweredWithTheKnownOnes) {
   EXPECT_THAT(field, ::testing::HasSubstr("unknown name 'knd'; known: format, "));
 }
 
+TEST(WrongValues, AreToldInOurWords) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"format": "one"})", "format: \"one\" stands where a whole number below 2^31 belongs"},
+      {R"({"format": 1, "span": ["a", 1]})", "span[0]: \"a\" stands where a number belongs"},
+      {R"({"format": 1, "kind": 3})", "kind: 3 stands where a text in quotes belongs"},
+      {R"({"format": 1, "field": [{"linear": {"in": 2.5}}]})",
+       "field[0].linear.in: 2.5 stands where a whole number"},
+      {R"({"format": 1, "field": [{"linear": {}, "tanh": {}}]})",
+       "field[0]: two kinds stand here, and there can be one"},
+      {"[1, 2]", "the file holds one JSON object"}};
+  for (const auto& [json, words] : cases) {
+    const auto refused = ParseModelSpec(json);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << json;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr(words));
+  }
+}
+
 }  // namespace
 }  // namespace hyperserve

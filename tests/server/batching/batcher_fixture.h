@@ -39,6 +39,7 @@ struct TestOptions {
   std::chrono::microseconds turn_max{0};
   double evaluation_macs_fixed = 0;
   std::function<void(const BatchReport&)> on_batch;
+  std::function<void(const absl::Status&)> on_device_lost;
 
   BatcherOptions options() const {
     return {.batch_rows_max = batch_rows_max,
@@ -51,7 +52,8 @@ struct TestOptions {
             .solvers = solvers,
             .turn_max = turn_max,
             .evaluation_macs_fixed = evaluation_macs_fixed,
-            .on_batch = on_batch};
+            .on_batch = on_batch,
+            .on_device_lost = on_device_lost};
   }
 };
 
@@ -125,7 +127,7 @@ class BatchingTest : public testing::Test {
 class BatcherTest : public BatchingTest {
  protected:
   void Start(const TestOptions& options) {
-    batcher_ = std::make_unique<Batcher>(options.options(), runtime_.get(), &clock_);
+    batcher_ = std::make_unique<Batcher>(options.options(), std::vector{runtime_.get()}, &clock_);
   }
   Answer Submit(Work work, WorkTimes* times = nullptr) {
     return SubmitTo(*batcher_, std::move(work), times);

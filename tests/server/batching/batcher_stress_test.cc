@@ -106,7 +106,8 @@ TEST_P(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
                             .solvers = 4,
                             .turn_max = GetParam(),
                             .evaluation_macs_fixed = 4};
-  const auto batcher = std::make_unique<Batcher>(options.options(), runtime.get(), &Clock::Real());
+  const auto batcher =
+      std::make_unique<Batcher>(options.options(), std::vector{runtime.get()}, &Clock::Real());
   const auto model = FakeModel();
   std::vector<std::thread> clients;
   for (int i = 0; i < kClients; ++i) {
@@ -141,7 +142,7 @@ TEST_P(BatcherStress, DestructionUnderLoadAnswersEverything) {
     const auto runtime = MakeFakeRuntime(control);
     const TestOptions options{.batch_rows_max = 16, .solvers = 3, .turn_max = GetParam()};
     {
-      Batcher batcher(options.options(), runtime.get(), &Clock::Real());
+      Batcher batcher(options.options(), std::vector{runtime.get()}, &Clock::Real());
       RunClient(round, FakeModel(), batcher, tally);
     }
     EXPECT_EQ(tally.answered, kRequestsPerClient);

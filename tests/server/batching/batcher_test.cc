@@ -47,6 +47,35 @@ TEST_F(BatcherTest, RowsThatWaitTogetherAreSolvedTogether) {
   EXPECT_EQ(result->rows.bucket, 3);
 }
 
+TEST_F(BatcherTest, TheDeviceWithTheLeastPredictedWorkGoesFirst) {
+  const auto second = std::make_shared<FakeEngineControl>();
+  const auto runtime = MakeFakeRuntime(second);
+  batcher_ = std::make_unique<Batcher>(TestOptions{}.options(),
+                                       std::vector{runtime_.get(), runtime.get()}, &clock_);
+  control_->CloseGate();
+  second->CloseGate();
+  const auto submit = [&](int64_t macs, uint64_t first_row) {
+    Work work = MakeWork(1, 1, first_row);
+    work.macs = macs;
+    return Submit(std::move(work));
+  };
+  Answer large = submit(100, 1);
+  control_->WaitForBatches(1);
+  Answer small = submit(30, 2), next = submit(30, 3);
+  second->WaitForBatches(1);
+  Answer last = submit(50, 4);  // behind 60, not behind 100
+  EXPECT_EQ(batcher_->depth().macs, 210);
+  second->OpenGate();
+  ExpectRows(small.get(), 1, 2);
+  ExpectRows(next.get(), 1, 3);
+  ExpectRows(last.get(), 1, 4);
+  EXPECT_FALSE(Ready(large));
+  EXPECT_EQ(control_->batches().size(), 1u);
+  control_->OpenGate();
+  ExpectRows(large.get(), 1, 1);
+  EXPECT_TRUE(batcher_->Drain(seconds(60)));
+}
+
 TEST_F(BatcherTest, DifferentKeysNeverShareARun) {
   Start({});
   control_->CloseGate();

@@ -46,15 +46,22 @@ TEST(TakeRows, Dtypes) {
   const std::vector<uint8_t> bytes = {1, 2};
   const AskedRows f64 = Asked(Dtype::kF64, {1, 2}, doubles), u8 = Asked(Dtype::kU8, {1, 2}, bytes);
   ExpectRefused(f64, rule, "F64 only with a plan in tier double");
-  ExpectRefused(u8, rule, "dtype U8 is not taken; send F32 (F64 only");
+  ExpectRefused(u8, rule, "dtype U8 is not taken; send F32 or F16 (F64 only");
   rule.tier = Tier::kDouble;
   rule.takes_u8 = true;
   EXPECT_TRUE(TakeRows(f64, rule).ok());
   EXPECT_TRUE(TakeRows(u8, rule).ok());
   ExpectRefused(Asked<int64_t>(Dtype::kI64, {1, 2}, {1, 2}), rule, "I64 is not taken");
-  ExpectRefused(Asked<uint16_t>(Dtype::kF16, {1, 2}, {1, 2}), rule, "F16 is not taken");
+  const std::vector<uint16_t> halves = {0x3C00, 0xC000};
+  const auto taken = TakeRows(Asked(Dtype::kF16, {1, 2}, halves), kPairs);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->dtype, Dtype::kF32);
+  EXPECT_EQ(taken->as<float>()[1], -2);
+  const std::vector<uint16_t> infinite = {0x3C00, 0x7C00};
+  ExpectRefused(Asked(Dtype::kF16, {1, 2}, infinite), kPairs, "element 1 is inf");
+  ExpectRefused(Asked(Dtype::kBF16, {1, 2}, halves), rule, "BF16 is not taken");
   ExpectRefused(absl::InvalidArgumentError("dtype: 99 is unknown"), rule,
-                "inputs: dtype: 99 is unknown; send F32, U8 (divided by 255 here) or F64");
+                "inputs: dtype: 99 is unknown; send F32 or F16, U8 (divided by 255 here) or F64");
 }
 
 TEST(TakeRows, Shapes) {

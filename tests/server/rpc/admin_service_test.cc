@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "core/engine/device_runtime.h"
 #include "hyperserve/v1/admin.pb.h"
@@ -85,6 +88,19 @@ TEST_F(AdminServiceTest, WrongRequests) {
   const grpc::Status status = server_.admin->PublishHypersolver(&second, request, &reply);
   EXPECT_EQ(status.error_code(), grpc::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("twice"));
+}
+
+// A thread that waited for itself to end would abort the process.
+TEST_F(AdminServiceTest, TheRegistryEndsWhileItsOwnThreadHoldsIt) {
+  std::promise<void> held;
+  server_.environment.registry()->LoadModel("tiny_flow", {}, [&](const absl::Status&) {
+    const auto registry = server_.environment.registry();
+    held.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  held.get_future().wait();
+  server_.environment.set_registry(nullptr);
+  EXPECT_EQ(server_.environment.registry(), nullptr);
 }
 
 TEST_F(AdminServiceTest, ModelsGoAndComeAndWatchersAreTold) {

@@ -14,7 +14,7 @@ namespace hyperserve {
 TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> device,
                        CallLimits limits)
     : runtime(std::move(device)),
-      batcher(std::make_unique<Batcher>(std::move(options), runtime.get(), &Clock::Real())) {
+      batcher(std::make_unique<Batcher>(options, std::vector{runtime.get()}, &Clock::Real())) {
   environment.limits = limits;
   environment.metrics = &metrics;
   environment.clock = &Clock::Real();

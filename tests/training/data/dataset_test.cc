@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/file.h"
@@ -50,7 +53,7 @@ std::set<uint8_t> FirstPixels(const SolveInputs& inputs) {
 TEST(DatasetTest, ReadsImagesWithTheirLabels) {
   const TemporaryFolder folder;
   fixture::WriteIdxData(folder.path(), {.training_rows = 20, .test_rows = 5, .side = 2});
-  const auto images = LoadImages(folder.path(), IdxPart::kTraining, kInput, 10);
+  const auto images = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kInput}, 10);
   ASSERT_TRUE(images.ok()) << images.status();
   EXPECT_EQ(images->images.shape, (Shape{20, 1, 2, 2}));
   EXPECT_EQ(images->labels[13], 3);
@@ -59,14 +62,15 @@ TEST(DatasetTest, ReadsImagesWithTheirLabels) {
 
 TEST(DatasetTest, SaysWhatIsMissingOrDoesNotFit) {
   const TemporaryFolder folder;
-  const auto missing = LoadImages(folder.path(), IdxPart::kTest, kInput, 10);
+  const auto missing = LoadImages(folder.path(), ImagePart::kTest, {.shape = kInput}, 10);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("t10k-images-idx3-ubyte.gz"));
   fixture::WriteIdxData(folder.path(), {.training_rows = 20, .test_rows = 5, .side = 2});
-  EXPECT_EQ(LoadImages(folder.path(), IdxPart::kTest, {1, 3, 3}, 10).status().code(),
+  EXPECT_EQ(LoadImages(folder.path(), ImagePart::kTest, {.shape = {1, 3, 3}}, 10).status().code(),
             absl::StatusCode::kInvalidArgument);
-  const auto classes = LoadImages(folder.path(), IdxPart::kTraining, kInput, 5);
-  EXPECT_THAT(std::string(classes.status().message()), HasSubstr("label 9"));
+  const auto classes = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kInput}, 5);
+  EXPECT_THAT(std::string(classes.status().message()),
+              HasSubstr("label 5 where the model has 5 outputs"));
 }
 
 TEST(InputSourceTest, ImageSetsShareNoRow) {
@@ -84,6 +88,80 @@ TEST(InputSourceTest, ImageSetsShareNoRow) {
   EXPECT_EQ(source->Training(3, 8).rows.bytes, source->Training(3, 8).rows.bytes);
   EXPECT_NE(source->Training(3, 8).rows.bytes, source->Training(4, 8).rows.bytes);
   EXPECT_EQ(source->Validation(41).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// An NPY file of these numbers, [rows, columns].
+std::string Npy(const std::vector<float>& numbers, int64_t columns) {
+  const std::string header =
+      absl::StrCat("{'descr': '<f4', 'fortran_order': False, 'shape': (",
+                   static_cast<int64_t>(numbers.size()) / columns, ", ", columns, "), }\n");
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += {static_cast<char>(header.size()), '\0'};
+  return bytes + header +
+         std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
+}
+
+TEST(DatasetTest, NothingIsRelabelled) {
+  const TemporaryFolder folder;
+  fixture::WriteIdxData(folder.path(), {.training_rows = 20, .test_rows = 5, .side = 4});
+  const auto same_count = LoadImages(folder.path(), ImagePart::kTraining, {.shape = {2, 8}}, 10);
+  EXPECT_THAT(std::string(same_count.status().message()),
+              HasSubstr("a row has shape [4, 4], the model takes [2, 8]"));
+}
+
+TEST(DatasetTest, ReadsOtherFormsOfImages) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    ASSERT_TRUE(WriteFileAtomically(folder.path() + "/" + name, bytes).ok());
+  };
+  write("train-images.npy", Npy({0, 0.25, 0.5, 0.75, 1, 0, 0, 0}, 4));
+  write("train-labels.csv", "label\n3\n1\n");
+  const auto flat = LoadImages(folder.path(), ImagePart::kTraining, {.shape = {4}}, 10);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  EXPECT_EQ(flat->images.as<float>()[3], 0.75F);
+  EXPECT_EQ(flat->labels, (std::vector<int64_t>{3, 1}));
+  write("train-images.npy", Npy({0, 0.25, 0.5, 1.5}, 4));
+  const auto large =
+      LoadImages(folder.path(), ImagePart::kTraining, {.shape = {4}, .unit_range = true}, 10);
+  EXPECT_THAT(std::string(large.status().message()), HasSubstr("holds 1.5; numbers within [0, 1]"));
+  write("train-labels.csv", "0.5\n");
+  write("train-images.npy", Npy({0, 0, 0, 0}, 4));
+  EXPECT_FALSE(LoadImages(folder.path(), ImagePart::kTraining, {.shape = {4}}, 10).ok());
+}
+
+TEST(InputSourceTest, PointsOfAFileAreShuffledAndShared) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/points.npy";
+  std::vector<float> numbers;
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), 3, static_cast<float>(i));
+  ASSERT_TRUE(WriteFileAtomically(path, Npy(numbers, 3)).ok());
+  Recipe recipe;
+  recipe.set_seed(3);
+  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
+  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kDataToNoise};
+  spec.input.shape = {3};
+  const auto source = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto places = [](const SolveInputs& inputs) {
+    std::set<float> places;
+    for (int64_t i = 0; i < inputs.count(); ++i) places.insert(inputs.rows.as<float>()[3 * i]);
+    return places;
+  };
+  const SolveInputs fitted = source->Training(0, 5000);
+  EXPECT_EQ(fitted.entry, Entry::kState);
+  std::set<float> all = places(fitted);
+  EXPECT_EQ(all.size(), 150U);
+  all.merge(places(*source->Validation(100)));
+  all.merge(places(*source->HeldOut(50)));
+  EXPECT_EQ(all.size(), 300U) << "three sets that share no row";
+  EXPECT_EQ(source->HeldOut(51).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(*places(*source->HeldOut(50)).rbegin(), 49) << "shuffled";
+  recipe.mutable_data()->mutable_points()->set_held_out_rows(200);
+  EXPECT_THAT(
+      std::string(
+          InputSource::Make(recipe, spec, Direction::kDataToNoise, path).status().message()),
+      HasSubstr("300 rows; validation_rows 100 and held_out_rows 200 leave nothing"));
 }
 
 TEST(InputSourceTest, FlowsStartFromNoiseOrFromData) {

@@ -63,6 +63,19 @@ TEST(DensityTest, RingsLieOnThreeRadiiByLength) {
   EXPECT_NEAR(outer / static_cast<double>(kRows), 1.0 / 2, 0.015);
 }
 
+TEST(DensityTest, CirclesLieOnTwoRadiiByLength) {
+  constexpr int kRows = 30000;
+  const std::vector<float> points = Density::Named("circles")->Draw(3, 0, kRows);
+  int inner = 0, between = 0;
+  for (size_t row = 0; row < kRows; ++row) {
+    const double radius = std::hypot(points[2 * row], points[2 * row + 1]);
+    inner += radius < 1.5 ? 1 : 0;
+    between += std::abs(radius - 1.5) < 0.1 ? 1 : 0;
+  }
+  EXPECT_NEAR(inner / static_cast<double>(kRows), 1.0 / 3, 0.015);
+  EXPECT_LT(between, 10);  // four deviations from either circle
+}
+
 TEST(DensityTest, CheckerboardFillsOneColourOnly) {
   const std::vector<float> points = Density::Named("checkerboard")->Draw(3, 0, 4000);
   std::vector<int> seen(16, 0);

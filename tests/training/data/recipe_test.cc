@@ -84,6 +84,21 @@ INSTANTIATE_TEST_SUITE_P(
                 "default_agreement"},
         Mistake{"\"rate\": 0.01}, \"solver\"", "\"rate\": 0}, \"solver\"", "fit.optimiser.rate"}));
 
+TEST(RecipeTest, FlowMatchingTakesThePlaceOfSolverAndPenalties) {
+  const auto status = [](const std::string& fit) {
+    return ParseRecipe(absl::StrReplaceAll(kRecipe, {{"\"solver\": \"rk4:2\"}", fit + "}"}}))
+        .status();
+  };
+  EXPECT_TRUE(status(R"("flow_matching": {"pairing_rounds": 10})").ok());
+  EXPECT_TRUE(status(R"("flow_matching": {})").ok());
+  for (const char* both : {R"("solver": "rk4:2", )", R"("speed_penalty": 1, )"}) {
+    EXPECT_THAT(std::string(status(both + std::string(R"("flow_matching": {})")).message()),
+                HasSubstr("no solver, speed_penalty or bend_penalty"));
+  }
+  EXPECT_THAT(std::string(status(R"("flow_matching": {"pairing_rounds": -1})").message()),
+              HasSubstr("pairing_rounds"));
+}
+
 // A recipe whose hypersolver part is a learned solver.
 std::string LearnedRecipe(const std::string& learned, const std::string& beside = "") {
   return absl::StrCat(R"({"format": 1, "name": "small", "seed": 4, "data": {"density": "moons"},

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -16,13 +18,16 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "hyperserve/v1/model.pb.h"
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
+#include "training/data/recipe.pb.h"
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
+#include "training/measure/judge.h"
 #include "training/measure/measure.h"
 #include "training/measure/rivals.h"
 
@@ -115,6 +120,57 @@ TEST_F(FlowFitTest, SameRecipeSameBytes) {
   Recipe other = FlowRecipe();
   other.set_seed(5);
   EXPECT_NE(FitModel(other, "", at::kCPU)->weights, files_->weights);
+}
+
+// The same flow by flow matching, in either direction.
+Recipe MatchingRecipe(const char* direction) {
+  Recipe recipe = FlowRecipe();
+  recipe.mutable_model()->set_direction(direction);
+  recipe.mutable_model()->mutable_field(0)->mutable_linear()->set_in(3);
+  hyperserve::v1::Layer depth;
+  depth.mutable_depth_cat();
+  auto& field = *recipe.mutable_model()->mutable_field();
+  *field.Add() = depth;
+  std::rotate(field.pointer_begin(), field.pointer_end() - 1, field.pointer_end());
+  training::ModelFit& fit = *recipe.mutable_fit();
+  fit.clear_solver();
+  fit.clear_speed_penalty();
+  fit.clear_bend_penalty();
+  fit.mutable_flow_matching()->set_pairing_rounds(20);
+  fit.mutable_optimiser()->set_iterations(200);
+  return recipe;
+}
+
+TEST_F(FlowFitTest, FlowMatchingRaisesTheLikelihoodInBothDirections) {
+  for (const char* direction : {"noise_to_data", "data_to_noise"}) {
+    const Recipe recipe = MatchingRecipe(direction);
+    Recipe untrained = recipe;
+    untrained.mutable_fit()->mutable_optimiser()->set_iterations(1);
+    const auto first = FitModel(untrained, "", at::kCPU), last = FitModel(recipe, "", at::kCPU);
+    ASSERT_TRUE(first.ok() && last.ok()) << first.status() << last.status();
+    const auto start = Model::FromBytes(first->model_json, first->weights).value();
+    const auto model = Model::FromBytes(last->model_json, last->weights).value();
+    EXPECT_GT(MeanLogDensity(*runtime_, model), MeanLogDensity(*runtime_, start) + 0.2)
+        << direction;
+    EXPECT_EQ(FitModel(recipe, "", at::kCPU)->weights, last->weights);
+  }
+}
+
+TEST_F(FlowFitTest, FlowMatchingNeedsAFieldThatKnowsTheDepth) {
+  Recipe recipe = MatchingRecipe("noise_to_data");
+  *recipe.mutable_model()->mutable_field() = FlowRecipe().model().field();
+  EXPECT_THAT(std::string(FitModel(recipe, "", at::kCPU).status().message()),
+              HasSubstr("depth_cat"));
+}
+
+TEST_F(FlowFitTest, AJudgementTellsAFlowFromItsDensity) {
+  const auto judgement = JudgeFlow(FlowRecipe(), *runtime_, LoadedModel());
+  ASSERT_TRUE(judgement.ok()) << judgement.status();
+  EXPECT_EQ(judgement->p, 1.0 / 200);  // 60 iterations draw no eight clusters
+  EXPECT_GT(judgement->nll, judgement->entropy + 0.1);
+  // Eight clusters with deviations of .2, which overlap little.
+  const double entropy = std::log(8 * 2 * std::numbers::pi * std::numbers::e * 0.2 * 0.2);
+  EXPECT_NEAR(judgement->entropy, entropy, 0.05);
 }
 
 TEST_F(FlowFitTest, CorrectionBeatsItsBaseWhereItClaimsTo) {
@@ -239,7 +295,7 @@ TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
   ASSERT_TRUE(files.ok()) << files.status();
   const auto model = Model::FromBytes(files->model_json, files->weights).value();
   const auto runtime = MakeDeviceRuntime("cpu").value();
-  const auto test = LoadImages(folder.path(), IdxPart::kTest, {1, 10, 10}, 10).value();
+  const auto test = LoadImages(folder.path(), ImagePart::kTest, {.shape = {1, 10, 10}}, 10).value();
   const Solve solve{.model = model, .correction = nullptr, .plan = ParsePlan("rk4:2").value()};
   const auto solution =
       RunSolve(*runtime, solve, SolveInputs{.entry = Entry::kInput, .rows = test.images});
@@ -248,7 +304,8 @@ TEST(ClassifierFitTest, LearnsAndCarriesTheStatisticsOfItsData) {
 
   const auto weights = SafetensorsFile::Parse(files->weights);
   const TensorView mean = weights->Find("stem.0.running_mean").value();
-  const auto data = LoadImages(folder.path(), IdxPart::kTraining, {1, 10, 10}, 10).value();
+  const auto data =
+      LoadImages(folder.path(), ImagePart::kTraining, {.shape = {1, 10, 10}}, 10).value();
   double sum = 0;
   const auto pixels = data.images.as<uint8_t>().subspan(0, 344 * 100);
   for (const uint8_t pixel : pixels) sum += pixel / 255.0;
