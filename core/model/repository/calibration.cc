@@ -14,8 +14,8 @@ namespace {
 
 // A fixed or adaptive plan; default and auto name no method.
 absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
-  HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
-  if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;
+  absl::StatusOr<Plan> plan = ParsePlan(text);
+  if (!plan.ok() || plan->fixed() != nullptr || plan->adaptive() != nullptr) return plan;
   return absl::InvalidArgumentError(
       absl::StrCat("'", text, "' names no method and steps or tolerance, as dopri5:1e-5 does"));
 }
