@@ -135,14 +135,14 @@ TEST(PrepareCondition, AStreamSendsEachChunkItsOwn) {
   ask.sample.terms.condition = Conditions(each);
   const auto stream = PrepareStream(ask, ServedConditionalFlow(), kLimits);
   ASSERT_TRUE(stream.ok()) << stream.status();
-  const Work chunk = ChunkOf(*stream, 4, 4);
+  const Work chunk = ChunkOf(*stream, 4, 4).work;
   EXPECT_EQ(chunk.segment.condition.shape, Shape({4, 3}));
   EXPECT_EQ(AsDoubles(chunk.segment.condition).front(), 12.0);
   EXPECT_EQ(chunk.bytes, 4 * (2 * 4 + 3 * 4));
   const std::vector<float> one = {5, 6, 7};
   ask.sample.terms.condition = Conditions(one);
   const auto shared = PrepareStream(ask, ServedConditionalFlow(), kLimits);
-  EXPECT_EQ(ChunkOf(*shared, 4, 4).segment.condition.shape, Shape({1, 3}));
+  EXPECT_EQ(ChunkOf(*shared, 4, 4).work.segment.condition.shape, Shape({1, 3}));
 }
 
 TEST(PrepareFlow, EveryCallIsBoundedByItsPredictedWork) {
