@@ -1,6 +1,8 @@
 """Conditions and grids against the real daemon: a conditional flow whose answers numpy can compute."""
 
+import hashlib
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -22,6 +24,39 @@ MODELS = {
                    "field": FIELD, "head": [{"linear": {"in": 2, "out": 3}}]},
 }
 HEAD = np.array([[1.0, 2.0], [-1.0, 0.5], [0.25, -3.0]])
+STATES = np.random.default_rng(1).standard_normal((6, 2)).astype(np.float32)
+CONDITIONS = np.random.default_rng(2).standard_normal((6, 3)).astype(np.float32)
+# Plans that the calibration of the model "calibrated" holds, and where their steps end.
+MEASURED = {
+    "euler:4": [0, 0.25, 0.5, 0.75, 1],
+    "euler:4@sway(-0.5)": [k / 4 - (np.cos(np.pi * k / 8) - 1 + k / 4) / 2 for k in range(5)],
+    "euler:8@cosine": [(1 - np.cos(np.pi * k / 8)) / 2 for k in range(9)],
+}
+
+
+def euler(z, condition, shares):
+    for begin, end in zip(shares, shares[1:]):
+        z = z + (end - begin) * (z @ A.T + condition @ B.T + SHIFT)
+    return z
+
+
+def errors():
+    """The mean relative errors of the measured plans."""
+    exact = euler(STATES, CONDITIONS, np.linspace(0, 1, 100_001))
+    norms = np.linalg.norm(exact, axis=1)
+    return {plan: np.mean(np.linalg.norm(euler(STATES, CONDITIONS, shares) - exact, axis=1) / norms)
+            for plan, shares in MEASURED.items()}
+
+
+def calibrate(folder):
+    digests = (hashlib.sha256((folder / name).read_bytes()).digest() for name in ("model.json", "weights.safetensors"))
+    calibration = {
+        "format": 1, "base_digest": hashlib.sha256(b"".join(digests)).hexdigest(), "default_plan": "euler:8@cosine",
+        "reference": "dopri5:1e-7/double", "device": "numpy", "rows": len(STATES),
+        "plans": [{"plan": plan, "error_mean": error, "nfe": len(MEASURED[plan]) - 1, "macs": 10 * (len(MEASURED[plan]) - 1),
+                   "seconds_per_row": 1e-6, "batch": 1} for plan, error in errors().items()],
+    }
+    (folder / "calibration.json").write_text(json.dumps(calibration))
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +70,8 @@ def daemon(tmp_path_factory):
             tensors |= {"head.0.weight": HEAD, "head.0.bias": np.zeros(3)}
         write_safetensors(folder / "repository" / name / "weights.safetensors",
                           {key: value.astype(np.float32) for key, value in tensors.items()})
+    shutil.copytree(folder / "repository" / "flow", folder / "repository" / "calibrated")
+    calibrate(folder / "repository" / "calibrated")
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
@@ -44,16 +81,6 @@ def daemon(tmp_path_factory):
 def client(daemon):
     with hyperserve.Client(daemon.address) as client:
         yield client
-
-
-def euler(z, condition, shares):
-    for begin, end in zip(shares, shares[1:]):
-        z = z + (end - begin) * (z @ A.T + condition @ B.T + SHIFT)
-    return z
-
-
-STATES = np.random.default_rng(1).standard_normal((6, 2)).astype(np.float32)
-CONDITIONS = np.random.default_rng(2).standard_normal((6, 3)).astype(np.float32)
 
 
 def test_a_solve_is_numpys(client):
@@ -71,6 +98,20 @@ def test_steps_end_where_the_grid_says(client):
     shares = [(1 - np.cos(np.pi * k / 5)) / 2 for k in range(6)]
     found = client.solve("flow", state=STATES, plan="euler:5@cosine", condition=CONDITIONS).state
     np.testing.assert_allclose(found, euler(STATES, CONDITIONS, shares), rtol=1e-5, atol=1e-5)
+
+
+def test_a_plan_on_a_grid_is_calibrated_like_any(client):
+    measured = errors()
+    exact = client.solve("calibrated", state=STATES, plan="dopri5:1e-10/double", condition=CONDITIONS).state
+    norms = np.linalg.norm(exact, axis=1)
+    for plan, error in measured.items():
+        result = client.solve("calibrated", state=STATES, plan=plan, condition=CONDITIONS)
+        assert result.info.plan == plan and result.info.calibrated_error == pytest.approx(error)
+        assert np.mean(np.linalg.norm(result.state - exact, axis=1) / norms) == pytest.approx(error, rel=1e-3)
+    best = min(("euler:4", "euler:4@sway(-0.5)"), key=measured.get)
+    chosen = client.solve("calibrated", state=STATES, plan=f"auto:{measured[best] * 1.0001:.6f}", condition=CONDITIONS)
+    assert chosen.info.plan == best and chosen.info.plan_reason
+    assert client.solve("calibrated", state=STATES, condition=CONDITIONS).info.plan == "euler:8@cosine"
 
 
 def test_a_batch_is_a_loop_of_single_requests(client):
