@@ -128,6 +128,8 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual(judge.with_rivals(["heun:1", "hyper_heun:1"], calibrated),
                          ["heun:1", "hyper_heun:1", "midpoint:1", "midpoint:2"])
         self.assertEqual(judge.with_rivals(["hyper_heun:2", "heun:1"], calibrated), ["hyper_heun:2", "heun:1"])
+        other_tier = [plan("midpoint:1/fast", 0.001, 1), *calibrated]
+        self.assertEqual(judge.with_rivals(["hyper_heun:1"], other_tier), ["hyper_heun:1", "midpoint:1", "midpoint:2"])
 
     def test_percentiles(self):
         self.assertEqual([judge.percentile(list(range(1, 101)), p) for p in (0, 0.5, 0.99, 1)], [1, 50, 99, 100])

@@ -11,6 +11,11 @@ def hypersolved(plan):
     return plan.startswith(("hyper_", "learned:"))
 
 
+def tier(plan):
+    """The tier that a plan names, empty where it names none: that is exact."""
+    return plan.partition("/")[2]
+
+
 def best_within(plans, macs):
     """The classical fixed plan with the least error among those of at most 1.001 * `macs`."""
     classical = [p for p in plans if not hypersolved(p["plan"]) and steps_of(p["plan"]) is not None]
@@ -28,14 +33,16 @@ def cheapest_as_good(plans, error):
 def with_rivals(plans, calibrated):
     """`plans`, and for each hypersolved one its classical rivals: the best within its MACs and the cheapest as good.
 
-    The calibration names the rivals. Without them, a hypersolved plan could win because its rival is missing.
+    The calibration names the rivals, of the plan's own tier: not every device has the others. Without them, a
+    hypersolved plan could win because its rival is missing.
     """
     known = {p["plan"]: p for p in calibrated}
     chosen = dict.fromkeys(plans)
     for plan in filter(hypersolved, plans):
         if plan in known:
-            rivals = (best_within(calibrated, known[plan]["macs"]),
-                      cheapest_as_good(calibrated, known[plan]["error_mean"]))
+            same_tier = [p for p in calibrated if tier(p["plan"]) == tier(plan)]
+            rivals = (best_within(same_tier, known[plan]["macs"]),
+                      cheapest_as_good(same_tier, known[plan]["error_mean"]))
             chosen.update((rival["plan"], None) for rival in rivals if rival)
     return list(chosen)
 
