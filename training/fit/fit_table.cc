@@ -105,7 +105,9 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
     const int done = iteration + 1;
     const bool due = done % fit.check_every == 0 || done == fit.optimiser.iterations();
     if (!due) return absl::OkStatus();
-    const double error = ErrorOf(solves, tensors, validation);
+    const auto measure = [&] { return ErrorOf(solves, tensors, validation); };
+    const double error =
+        fit.time_left != nullptr ? fit.time_left->Timed(fit.check_kind, measure) : measure();
     if (error < best.error) {
       best.error = error;
       best.best_iteration = done;
@@ -117,6 +119,8 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
       Optimise({.what = absl::StrFormat("%s learned:%d", fit.name, solves.table.evaluations),
                 .optimiser = fit.optimiser,
                 .parameters = Fitted(tensors),
+                .time_left = fit.time_left,
+                .step_kind = fit.step_kind,
                 .loss = [&](int) -> absl::StatusOr<at::Tensor> {
                   return EndError(solves, tensors, Batch(truth, fit.optimiser.batch(), stream));
                 },

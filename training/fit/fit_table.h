@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "programs/time_left.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/table_start.h"
@@ -43,6 +45,8 @@ struct TableFit {
   int net_seed = 0;               // of the readout's initial weights
   std::vector<FixedPlan> starts;  // classical plans of n evaluations
   std::optional<TensorMap> from;  // a refresh: tensors of another fit of the same table
+  TimeLeft* time_left = nullptr;  // of all tables; null: of this one alone
+  size_t step_kind = 0, check_kind = 0;  // this table's pieces in it
 };
 
 struct FittedTable {
