@@ -35,7 +35,7 @@ struct EndTruth {
 };
 
 // Mean over rows of |z(s1) - z*(s1)| / |z*(s1)|. `tensors` are those of the table and its readout,
-// with the names of the file; the error is differentiable in all but the depths.
+// with the names of the file; the error is differentiable in all of them.
 at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth);
 
 struct TableFit {
@@ -58,9 +58,9 @@ struct FittedTable {
 };
 
 // Starts at the best on the validation rows of: `starts`, least squares, and `from`; the readout
-// starts at zero. Then AdamW on the EndError of drawn rows. The
-// tensors of the least error on the validation rows are kept, so on them the result never errs more
-// than any of its starts. The depths stay those of the start. Fails as Optimise does.
+// starts at zero. Then AdamW on the EndError of drawn rows. The depths s_i are fitted too where f
+// reads the depth, and stay within the span. The tensors of the least error on the validation rows
+// are kept, so on them the result never errs more than any of its starts. Fails as Optimise does.
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      RandomStream& stream);
