@@ -204,10 +204,9 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
   HS_ASSIGN_OR_RETURN(Candidate candidate,
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
-  const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  HS_RETURN_IF_ERROR(Warm(candidate));
+  HS_RETURN_IF_ERROR(Warm(candidate));  // replaces the generation
   GateInput input = {.model = model_,
-                     .candidate = correction,
+                     .candidate = candidate.generation->correction,
                      .probes = {candidate.probe},
                      .may_narrow = may_narrow_};
   if (active_.has_value()) {
