@@ -27,9 +27,10 @@ at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like)
 class TruthBatch {
  public:
   // `states` are the true states at `depths`, which come from Depths with every K that is asked for
-  // later. `space` is the classical one. None of them requires a gradient.
+  // later. `space` is the classical one, `condition` that of each row, undefined where the model
+  // has none. None of them requires a gradient.
   TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
-             std::vector<double> depths, std::vector<at::Tensor> states);
+             std::vector<double> depths, std::vector<at::Tensor> states, at::Tensor condition = {});
 
   // Computes now what ResidualLoss needs at this K, which it would do at its first call.
   void PrepareResiduals(int steps) { Intervals(steps); }
@@ -54,6 +55,7 @@ class TruthBatch {
   };
   const Interval& Intervals(int steps);
   const at::Tensor& StateAt(double depth) const;
+  at::Tensor ConditionsOf(const at::Tensor& rows) const;
   double DepthOf(int k, int steps) const;
   at::Tensor ClassicalErrorSize(int steps);
 
@@ -62,6 +64,7 @@ class TruthBatch {
   std::array<double, 2> span_;
   std::vector<double> depths_;
   std::vector<at::Tensor> states_;
+  at::Tensor condition_;
   std::map<int, Interval> intervals_;           // by K; computed when first asked for
   std::map<int, at::Tensor> classical_errors_;  // the same
 };

@@ -18,16 +18,20 @@ namespace {
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) return absl::UnimplementedError("it has tier fast only");
+  if (!spec.model->spec().condition.empty()) {
+    return absl::UnimplementedError("it solves models without a condition only");
+  }
   if (spec.entry == Entry::kNoise) {
     return absl::UnimplementedError("it makes no noise for states that are images");
   }
   if (spec.direction != Direction::kForward && spec.direction != spec.model->spec().direction) {
     return absl::UnimplementedError("it solves images in their field's own direction only");
   }
-  if (spec.stepping != Stepping::kFixed) {
+  if (spec.stepping != Stepping::kFixed && !TableauFor(spec.method).fsal()) {
     return absl::UnimplementedError(
-        "error control of images waits for its gates, which have not run on a GPU yet");
+        "under error control it runs methods only whose last stage is the next step's first");
   }
+  if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }

@@ -173,6 +173,34 @@ TEST_P(FusedImagesTest, LearnedTablesAreThoseOfTheOracle) {
   }
 }
 
+// The gates of tier fast under error control, at the least tolerance that it takes, against the
+// solution: what a solve adds to the state is within 1e-3, and 99.9 % of the classes are the same.
+TEST_P(FusedImagesTest, ErrorControlIsWithinTheGates) {
+  const auto both = [&](PlannedSolve solve, const HostTensor& rows) {
+    solve.plan = Dopri5(kFastToleranceMin);
+    solve.tier = Tier::kFast;
+    const BatchResult fast = EngineTest::Run(solve, rows);
+    EXPECT_EQ(fast.solved_again, 0);
+    solve.plan = Dopri5(1e-8);
+    solve.tier = Tier::kDouble;
+    return std::pair(fast, EngineTest::Run(solve, rows));
+  };
+  const HostTensor rows = Float(NormalRows(256, model_->state_shape(), 16));
+  const PlannedSolve of_states{.model = model_, .correction = nullptr, .entry = Entry::kState};
+  const auto [fast, oracle] = both(of_states, rows);
+  EXPECT_LT(RelativeError(fast.state, oracle.state, rows), 1e-3);
+  constexpr int64_t kImages = 1000;
+  const HostTensor images = Images(kImages, model_->spec().input.shape, 17);
+  const PlannedSolve of_images{.model = model_, .correction = nullptr, .want_outputs = true};
+  const auto [fast_images, oracle_images] = both(of_images, images);
+  int64_t equal = 0;
+  for (int64_t row = 0; row < kImages; ++row) {
+    const bool same = ClassOf(fast_images.outputs, row) == ClassOf(oracle_images.outputs, row);
+    equal += same ? 1 : 0;
+  }
+  EXPECT_GE(equal, kImages * 999 / 1000);
+}
+
 // Bit for bit: again, alone, in any company and at any place.
 TEST_P(FusedImagesTest, ARowsBitsAreItsOwn) {
   const HostTensor images = Images(150, model_->spec().input.shape, 13);
@@ -195,6 +223,24 @@ TEST_P(FusedImagesTest, ARowsBitsAreItsOwn) {
   EXPECT_NE(RowBytes(cut[1].rows.state, 0), RowBytes(all.state, 3));  // one step
   const auto alone = Together(spec, {part(77, 1, 2)});
   EXPECT_EQ(RowBytes(alone[0].rows.outputs, 0), RowBytes(all.outputs, 77));
+}
+
+TEST_P(FusedImagesTest, AdaptiveRowsBitsAreTheirOwn) {
+  const HostTensor images = Images(150, model_->spec().input.shape, 18);
+  BatchSpec spec{.model = model_, .correction = nullptr, .tier = Tier::kFast};
+  SetPlan(StepPlan(Dopri5(1e-3)), spec);
+  const auto part = [&](int64_t begin, int64_t rows) {
+    return Segment{.rows = rows,
+                   .data = RowsOf(images.view(), begin, rows),
+                   .control = ErrorControl{.rtol = 1e-3, .atol = 1e-3}};
+  };
+  const BatchResult all = Together(spec, {part(0, 150)})[0].rows;
+  const auto cut = Together(spec, {part(149, 1), part(3, 20)});
+  EXPECT_EQ(RowBytes(cut[0].rows.state, 0), RowBytes(all.state, 149));
+  EXPECT_EQ(cut[0].rows.nfe[0], all.nfe[149]);
+  for (int64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(RowBytes(cut[1].rows.state, i), RowBytes(all.state, 3 + i));
+  }
 }
 
 TEST_P(FusedImagesTest, RowsThatOverflowAreSolvedInTierExact) {

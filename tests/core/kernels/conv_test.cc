@@ -119,13 +119,20 @@ ConvPlan HyperHeun(int steps) {
   return {.tableau = TableauFor({.method = Method::kHeun}), .steps = steps, .hypersolved = true};
 }
 
+// Whether an image may have several blocks; not where the code that runs is that of older devices.
+bool CodeHasClusters() {
+  return Packed(RandomConvModel(8, 16, 16, {8}, {8}, 1)).blocks().size() > 1;
+}
+
 // The gate of tier fast: f within 1e-3. An Euler step of one is z + f(z). Rounding an operand to
 // fp16 errs by 2^-11 at most and 2^-12.8 of it in the mean square, in weights and inputs of each
 // layer: measured 3e-4 to 6e-4.
 TEST(ConvTest, OneEvaluationIsThatOfTheTwin) {
   for (const auto& [channels, height, width] : {std::array{32, 28, 28}, std::array{8, 9, 11},
                                                 std::array{20, 16, 16}, std::array{3, 3, 3}}) {
-    const ConvModel model = RandomConvModel(channels, height, width, {46, 64}, {24}, 1);
+    // So many channels of the largest images want the memory of two multiprocessors.
+    const int widest = channels < 32 || CodeHasClusters() ? 64 : 46;
+    const ConvModel model = RandomConvModel(channels, height, width, {46, widest}, {24}, 1);
     const Packed packed(model);
     const std::vector<float> z0 = Normals(2 * ElementsOf(model), 2);
     for (const int blocks : packed.blocks()) {
