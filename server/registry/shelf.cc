@@ -179,8 +179,9 @@ std::optional<absl::StatusOr<PublishOutcome>> Shelf::Follow() {
 std::optional<int64_t> Shelf::NextToTry() const {
   if (unreadable_) return std::nullopt;
   ShelfSnapshot snapshot = Snapshot();
+  const int64_t oldest = OldestKept(snapshot.verdicts);
   std::erase_if(snapshot.generations, [&](int64_t number) {
-    if (snapshot.verdicts.contains(number)) return false;
+    if (number < oldest || snapshot.verdicts.contains(number)) return false;
     return set_aside_.contains(number) || IsBeingWritten(GenerationFolder(number));
   });
   return NextUntried(snapshot);
