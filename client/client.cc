@@ -46,6 +46,15 @@ Connection::Attempt Follow(grpc::ClientContext& context, Stream& stream, const G
   return {.status = stream.Finish()};
 }
 
+// Of conditions for each row of a stream, those of the rows that are left. One for all rows stays.
+void KeepLastRows(int64_t rows, v1::Tensor& condition) {
+  const int64_t there = condition.shape().empty() ? 0 : condition.shape(0);
+  if (there <= 1 || rows <= 0 || there <= rows) return;
+  const auto row_bytes = static_cast<int64_t>(condition.data().size()) / there;
+  condition.mutable_data()->erase(0, static_cast<size_t>(row_bytes * (there - rows)));
+  condition.set_shape(0, rows);
+}
+
 std::string RandomPrefix() {
   std::random_device device;
   return absl::StrCat(absl::Hex(device(), absl::kZeroPad8));
@@ -140,6 +149,9 @@ absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest reque
   v1::SolveInfo summary;
   absl::Status refused;  // by the caller, or since the stream sent wrong rows
   const auto attempt = [&](grpc::ClientContext& context) -> Connection::Attempt {
+    if (left.options().has_condition()) {
+      KeepLastRows(left.rows(), *left.mutable_options()->mutable_condition());
+    }
     const auto stream = impl_->stub_->SampleStream(&context, request);
     Connection::Attempt made;
     v1::SampleChunk chunk;

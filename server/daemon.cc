@@ -32,10 +32,9 @@
 #include "server/net/self_probe.h"
 #include "server/registry/registry.h"
 #include "server/registry/registry_options.h"
-#include "server/rpc/admin_service.h"
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
-#include "server/rpc/hyperserve_service.h"
+#include "server/rpc/services.h"
 #include "server/status_pages.h"
 #include "server/warm_up.h"
 

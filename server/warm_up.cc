@@ -14,6 +14,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -64,6 +65,9 @@ StepControl OneStep(const BatchSpec& spec) {
   if (spec.method.method == Method::kLearned) {
     return FixedSteps{.steps = spec.correction->spec().steps.back()};
   }
+  if (spec.grid.kind == StepGrid::Kind::kListed) {
+    return FixedSteps{.steps = std::ssize(spec.grid.shares) - 1};
+  }
   if (spec.stepping == Stepping::kFixed) return FixedSteps{.steps = 1};
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
 }
@@ -80,7 +84,8 @@ TimedPart PartOf(const PlanCalibration& measured, const BatchSpec& spec) {
     const int evaluations = StepEvaluations(spec.method) + kFirstStepEvaluations;
     return {.control = OneStep(spec), .repeats = std::max(1.0, measured.nfe / evaluations)};
   }
-  if (RunsFromTable(spec.method.method)) return {.control = FixedSteps{.steps = fixed->steps}};
+  const bool whole = RunsFromTable(spec.method.method) || !spec.grid.uniform();
+  if (whole) return {.control = FixedSteps{.steps = fixed->steps}};
   const int steps = std::min(fixed->steps, kTimedSteps);
   return {.control = FixedSteps{.steps = steps},
           .repeats = static_cast<double>(fixed->steps) / steps};

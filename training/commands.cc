@@ -1,8 +1,5 @@
 #include "training/commands.h"
 
-#include <ATen/Parallel.h>
-
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -11,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
-#include "core/engine/device.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
 #include "core/io/file.h"
@@ -22,8 +18,8 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
-#include "programs/progress.h"
 #include "programs/stop.h"
+#include "training/bounds/bounds.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/fit/fit_hypersolver.h"
@@ -36,57 +32,22 @@
 #include "training/measure/rivals.h"
 #include "training/report/page.h"
 #include "training/report/report.h"
+#include "training/run.h"
 
 namespace hyperserve {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
-struct Run {
-  Recipe recipe;
-  std::string model_folder;
-  at::Device device = at::kCPU;
-  std::unique_ptr<DeviceRuntime> runtime;
-  const Clock::time_point begun = Clock::now();
-
-  std::string TimeText() const {
-    return DurationText(std::chrono::duration<double>(Clock::now() - begun).count());
-  }
-};
-
-absl::StatusOr<std::unique_ptr<Run>> Begin(const CommandOptions& options) {
-  if (options.recipe.empty() || options.models.empty()) {
-    return absl::InvalidArgumentError("--recipe and --models are needed");
-  }
-  if (options.threads < 1) return absl::InvalidArgumentError("--threads is at least 1");
-  at::set_num_threads(options.threads);
-  auto run = std::make_unique<Run>();
-  HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
-  if (options.iterations > 0) {
-    if (run->recipe.has_fit()) {
-      run->recipe.mutable_fit()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-    if (run->recipe.has_hypersolver()) {
-      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-  }
-  run->model_folder = options.models + "/" + run->recipe.name();
-  HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
-  HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
-  return run;
-}
-
-// The served generation of a method's folder, else its newest; nullopt: there is none.
-absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder) {
-  HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
-  const std::vector<int64_t> all = ListGenerations(folder);
-  if (!generation.has_value() && !all.empty()) generation = all.back();
-  return generation;
+// The model of a folder. Fails as Model::Load and CheckTrainable do.
+absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const std::string& folder) {
+  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Load(folder));
+  HS_RETURN_IF_ERROR(Annotate(CheckTrainable(model->spec()), folder));
+  return model;
 }
 
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
-    const Run& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
+    const TrainingRun& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
   std::vector<Plan> plans;
   for (const int steps : correction->spec().steps) {
     plans.push_back(
@@ -108,7 +69,7 @@ struct MeasuredCorrection {
 
 // Chooses the default plan among the classical plans and those of corrections, which run in the
 // direction that the default is for.
-std::optional<Plan> ChooseDefault(const Run& run, const Model& model,
+std::optional<Plan> ChooseDefault(const TrainingRun& run, const Model& model,
                                   std::vector<PlanCalibration> plans,
                                   const std::vector<MeasuredCorrection>& corrections) {
   for (const MeasuredCorrection& one : corrections) {
@@ -123,7 +84,8 @@ using PlansOf = std::function<absl::StatusOr<std::vector<PlanCalibration>>(
     const std::string& generation_folder, const std::shared_ptr<const Hypersolver>& correction)>;
 
 // The plans of each correction's served generation, or its newest.
-absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const Run& run, const Model& model,
+absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const TrainingRun& run,
+                                                               const Model& model,
                                                                const PlansOf& plans_of) {
   std::vector<MeasuredCorrection> corrections;
   for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
@@ -146,8 +108,8 @@ absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const Run& run, c
 
 // Measures them on the held-out rows. `served` are the rivals of the served direction.
 absl::StatusOr<std::vector<MeasuredCorrection>> MeasureCorrections(
-    const Run& run, const std::shared_ptr<const Model>& model, const std::string& data_folder,
-    Rivals& served) {
+    const TrainingRun& run, const std::shared_ptr<const Model>& model,
+    const std::string& data_folder, Rivals& served) {
   using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
   return EachCorrection(
       run, *model,
@@ -173,7 +135,7 @@ absl::StatusOr<Calibration> ReadCalibrationOf(const Model& model, const std::str
 }
 
 // Chooses the default plan again, among what stands in the files.
-absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
+absl::Status ChooseAmongMeasured(const TrainingRun& run, const Model& model) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ReadCalibrationOf(model, run.model_folder));
   using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
   HS_ASSIGN_OR_RETURN(
@@ -190,14 +152,26 @@ absl::Status ChooseAmongMeasured(const Run& run, const Model& model) {
   return absl::OkStatus();
 }
 
+BoundOptions BoundsOf(const TrainingRun& run, const std::shared_ptr<const Model>& model,
+                      const std::string& data_folder) {
+  return {.model = model,
+          .data_folder = data_folder,
+          .device = run.device,
+          .runtime = run.runtime.get()};
+}
+
 // Follows a generation by one of the same weights with what was measured now.
-absl::StatusOr<int64_t> Renew(const Run& run, const Model& model,
+absl::StatusOr<int64_t> Renew(const TrainingRun& run, const BoundOptions& options,
                               const MeasuredCorrection& correction) {
+  const Model& model = *options.model;
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(correction.generation_folder));
   Calibration calibration{.plans = correction.plans};
   FillCalibration(run.recipe, model, *run.runtime, calibration);
   files["calibration.json"] = PrintCalibration(calibration);
   files.erase(kManifestName);
+  HS_ASSIGN_OR_RETURN(const HypersolverSpec spec,
+                      ParseHypersolverSpec(files.at("hypersolver.json"), model.state_shape()));
+  if (spec.learned()) HS_RETURN_IF_ERROR(CalibrateBounds(run.recipe, options, files));
   return WriteGeneration(correction.folder, files);
 }
 
@@ -287,7 +261,7 @@ absl::Status TrainModel(const CommandOptions& options) {
 absl::Status TrainHypersolver(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
-  HS_ASSIGN_OR_RETURN(fit.model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(fit.model, LoadBase(run->model_folder));
   fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
@@ -297,8 +271,13 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   OutputFolder out_folder;
   HS_RETURN_IF_ERROR(out_folder.Make(out, "name another --out"));
   const bool learned = run->recipe.hypersolver().has_solver();
-  HS_ASSIGN_OR_RETURN(const FittedHypersolver fitted,
+  HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
+  if (learned) {
+    const BoundOptions bounds = BoundsOf(*run, fit.model, options.data);
+    HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
+    HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));
+  }
   if (StopRequested()) return Stopped();
   const std::string folder = HypersolverFolder(out, fitted.spec.method);
   HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
@@ -317,7 +296,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   if (!run->recipe.has_calibrate()) {
     return absl::InvalidArgumentError("the recipe holds no calibrate");
   }
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, LoadBase(run->model_folder));
   if (options.measured) return ChooseAmongMeasured(*run, *model);
   HS_ASSIGN_OR_RETURN(Measurer measurer,
                       HeldOutMeasurer(run->recipe, *run->runtime, model,
@@ -331,7 +310,9 @@ absl::Status Calibrate(const CommandOptions& options) {
   std::vector<PlanCalibration> shown = calibration.plans;
   for (const MeasuredCorrection& correction : corrections) {
     shown.insert(shown.end(), correction.plans.begin(), correction.plans.end());
-    if (options.renew) HS_RETURN_IF_ERROR(Renew(*run, *model, correction).status());
+    if (options.renew) {
+      HS_RETURN_IF_ERROR(Renew(*run, BoundsOf(*run, model, options.data), correction).status());
+    }
   }
   calibration.default_plan = ChooseDefault(*run, *model, calibration.plans, corrections);
   HS_RETURN_IF_ERROR(

@@ -6,27 +6,10 @@
 // codes come from reading, training and writing.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
+#include "training/command_options.h"
 
 namespace hyperserve {
-
-struct CommandOptions {
-  std::string recipe;     // path of the recipe
-  std::string data;       // folder of IDX files
-  std::string models;     // repository of the base model
-  std::string out;        // hypersolver: repository for the new generation; empty: `models`
-  std::string device;     // "cpu", "cuda", "cuda:N"
-  int threads = 1;        // of one operation on the CPU
-  int iterations = 0;     // of training; 0: as the recipe says
-  std::string from;       // hypersolver: generation folder to start from; empty: none
-  std::string picture;    // calibrate: PNG to draw; empty: none
-  std::string html;       // report: the page to write
-  bool replace = false;   // model: replaces the model of that name
-  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
-  bool renew = false;     // calibrate: follows each generation by one with what was measured now
-};
 
 // Trains the base model and writes <models>/<name>/: model.json, weights.safetensors,
 // calibration.json. kAlreadyExists, before any work: there is a model of that name, and `replace`
@@ -45,5 +28,13 @@ absl::Status Report(const CommandOptions& options);
 // Prints how good a base model is: its accuracy, or its log-density with a test of its samples
 // against the recipe's density. Writes nothing.
 absl::Status Judge(const CommandOptions& options);
+// Follows the learned solver's served generation by one of the same tables whose rows have bounds
+// of their error: fits the distance readouts and calibrates the bounds. The last line printed is
+// its folder.
+absl::Status FitBounds(const CommandOptions& options);
+// Prints what the bounds of that generation are worth on held-out rows, which neither the fits nor
+// the bounds saw, and what becomes of them on rows of another kind. `from` names another
+// generation.
+absl::Status ShowCoverage(const CommandOptions& options);
 
 }  // namespace hyperserve

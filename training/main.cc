@@ -20,6 +20,7 @@
 #include "programs/command_line.h"
 #include "programs/standard_streams.h"
 #include "programs/stop.h"
+#include "training/command_options.h"
 #include "training/commands.h"
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
@@ -35,7 +36,10 @@ ABSL_FLAG(
 ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says");
 ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
-ABSL_FLAG(std::string, from, "", "hypersolver: generation folder whose weights it starts from");
+ABSL_FLAG(
+    std::string, from, "",
+    "hypersolver: generation folder whose weights it starts from; coverage: the one it shows");
+ABSL_FLAG(int, rows, 0, "bounds, coverage: rows to measure; 0: as many as the recipe has");
 ABSL_FLAG(bool, renew, false,
           "calibrate: follow each generation by one of the same weights with the new measurements");
 ABSL_FLAG(bool, measured, false,
@@ -54,7 +58,7 @@ struct TrainerCommand {
   std::string_view flags;  // separated by blanks; the first two are needed
   absl::Status (*run)(const CommandOptions& options);
 };
-constexpr std::array<TrainerCommand, 5> kCommands = {{
+constexpr std::array<TrainerCommand, 7> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
@@ -65,6 +69,10 @@ constexpr std::array<TrainerCommand, 5> kCommands = {{
      "recipe models html data device threads", Report},
     {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
      "recipe models data device threads", Judge},
+    {"bounds", "gives the rows of a learned solver bounds of their error, as its next generation",
+     "recipe models rows data device threads", FitBounds},
+    {"coverage", "shows what these bounds are worth on held-out rows and on rows of another kind",
+     "recipe models from rows data device threads", ShowCoverage},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {
@@ -133,6 +141,9 @@ std::string UsageProblem(const std::vector<char*>& words) {
   if (const int threads = absl::GetFlag(FLAGS_threads); threads < 1) {
     return absl::StrCat("--threads=", threads, " is below 1, the least");
   }
+  if (const int rows = absl::GetFlag(FLAGS_rows); rows < 0) {
+    return absl::StrCat("--rows=", rows, " is below 0, which means as many as the recipe has");
+  }
   if (const int iterations = absl::GetFlag(FLAGS_iterations); iterations < 0) {
     return absl::StrCat("--iterations=", iterations, " is below 0, which means the recipe's");
   }
@@ -160,6 +171,7 @@ absl::Status RunCommand(const std::string& command) {
                                .from = absl::GetFlag(FLAGS_from),
                                .picture = absl::GetFlag(FLAGS_picture),
                                .html = absl::GetFlag(FLAGS_html),
+                               .rows = absl::GetFlag(FLAGS_rows),
                                .replace = absl::GetFlag(FLAGS_replace),
                                .measured = absl::GetFlag(FLAGS_measured),
                                .renew = absl::GetFlag(FLAGS_renew)};

@@ -22,7 +22,7 @@ make_model() {
 }
 
 jobs=()
-for name in checkerboard circles fashion pinwheel rings; do
+for name in checkerboard circles fashion pinwheel rings two_moons; do
   make_model "$name" > "$out/logs/$name.log" 2>&1 &
   jobs+=("$!:$name")
 done

@@ -74,7 +74,8 @@ absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) 
 }
 
 absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::GetModelReply& model,
-                                                    const Plan& plan, const HostTensor& rows) {
+                                                    const Plan& plan, const HostTensor& rows,
+                                                    const HostTensor& condition) {
   v1::ClassifyRequest request;
   *request.mutable_options() = SolveOptionsFromFlags(model, plan);
   v1::ClassifyWant& want = *request.mutable_want();
@@ -90,6 +91,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
       ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
         v1::ClassifyRequest part = request;
         *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
+        SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         auto reply = client.Classify(std::move(part), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
@@ -134,6 +136,7 @@ void AppendCells(const HostTensor& tensor, int64_t row, std::vector<std::string>
 
 std::string PrintTable(const Classified& all, const std::optional<double>& accuracy) {
   std::vector<std::string> header = {"row", "label", "name", "status"};
+  if (all.ledger.has_bounds()) header.push_back("bound");
   AppendNames("top", all.top_labels, header);
   AppendNames("top_p", all.top_probabilities, header);
   AppendNames("p", all.probabilities, header);
@@ -143,6 +146,7 @@ std::string PrintTable(const Classified& all, const std::optional<double>& accur
     std::vector<std::string> cells = {absl::StrCat(row), absl::StrCat(all.labels[row]),
                                       all.label_names.empty() ? "" : all.label_names[row],
                                       all.ledger.status_name(row)};
+    if (all.ledger.has_bounds()) cells.push_back(ShortNumber(all.ledger.error_bound(row)));
     AppendCells(all.top_labels, row, cells);
     AppendCells(all.top_probabilities, row, cells);
     AppendCells(all.probabilities, row, cells);
@@ -165,7 +169,8 @@ absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows,
                       FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
+  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
   HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));
   std::optional<double> accuracy;
   if (const std::string path = absl::GetFlag(FLAGS_labels); !path.empty()) {

@@ -90,6 +90,8 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
   const int64_t batch = RowsPerRequest(state_bytes);
   HostTensor converted;
   if (problem.rows) converted = ForTier(*problem.rows, plan.tier);
+  HS_ASSIGN_OR_RETURN(const HostTensor condition,
+                      ConditionFromFlags(problem.model, plan, problem.count));
   std::vector<Part> parts((problem.count + batch - 1) / batch);
   Progress progress(PrintPlan(plan), problem.count, "rows");
   HS_RETURN_IF_ERROR(
@@ -97,6 +99,7 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
         v1::SolveOptions options = SolveOptionsFromFlags(problem.model, plan, batch * state_bytes);
         if (!plan.hypersolved()) options.clear_generation();
         options.set_request_id(RequestIdOfSlice(slice.index, std::ssize(parts)));
+        SetCondition(condition, slice.begin, slice.rows(), options);
         auto part =
             Ask(client, problem, std::move(options), problem.rows ? &converted : nullptr, slice);
         if (!part.ok()) return part.status();

@@ -26,7 +26,8 @@ namespace hyperserve {
 namespace {
 
 absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
-                                                   const Plan& plan, const HostTensor& rows) {
+                                                   const Plan& plan, const HostTensor& rows,
+                                                   const HostTensor& condition) {
   const int64_t batch = RowsPerRequest(sizeof(double));
   const int64_t count = rows.shape[0];
   std::vector<v1::LogProbReply> replies((count + batch - 1) / batch);
@@ -37,6 +38,7 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::Get
         *request.mutable_options() = SolveOptionsFromFlags(model, plan);
         request.mutable_options()->set_request_id(
             RequestIdOfSlice(slice.index, std::ssize(replies)));
+        SetCondition(condition, slice.begin, slice.rows(), *request.mutable_options());
         *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         auto reply = client.LogProb(std::move(request), DeadlineFromFlags());
         if (!reply.ok()) return reply.status();
@@ -59,7 +61,8 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows,
                       FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows));
+  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
   SolveLedger ledger;
   std::vector<HostTensor> parts;
   for (const v1::LogProbReply& reply : replies) {

@@ -118,7 +118,8 @@ void PrintModelJson(const v1::GetModelReply& model) {
       json.BeginObject().Field("rows", time.rows()).Field("seconds", time.seconds()).EndObject();
     }
     json.EndArray().Field("heavy_tail", plan.heavy_tail()).Key("wins");
-    (Hypersolved(plan) ? json.Value(plan.wins()) : json.Null()).EndObject();
+    (Hypersolved(plan) ? json.Value(plan.wins()) : json.Null()).Key("bound_factor");
+    (plan.has_bound_factor() ? json.Value(plan.bound_factor()) : json.Null()).EndObject();
   }
   json.EndArray().Field("spec_json", model.spec_json()).EndObject();
   PrintOut(json.Take() + "\n");

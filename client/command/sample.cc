@@ -70,6 +70,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
     Expand(chunk.nfe(), chunk.rows(), *whole.mutable_nfe());
     Expand(chunk.correction_evaluations(), chunk.rows(), *whole.mutable_correction_evaluations());
     Expand(chunk.macs(), chunk.rows(), *whole.mutable_macs());
+    Expand(chunk.error_bound(), chunk.rows(), *whole.mutable_error_bound());
     if (chunk.rows() == 0) return absl::OkStatus();
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(chunk.samples()));
     points.push_back(std::move(part));
@@ -85,6 +86,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   summary.mutable_nfe()->Swap(whole.mutable_nfe());
   summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
   summary.mutable_macs()->Swap(whole.mutable_macs());
+  summary.mutable_error_bound()->Swap(whole.mutable_error_bound());
   Samples samples{.points = JoinRows(points), .log_density = JoinRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;
@@ -176,6 +178,8 @@ absl::StatusOr<int64_t> RunSample(const Arguments&) {
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
   v1::SampleRequest request;
   *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows));
+  SetCondition(condition, 0, rows, *request.mutable_options());
   request.set_rows(rows);
   request.set_seed(absl::GetFlag(FLAGS_seed));
   request.set_first_row(absl::GetFlag(FLAGS_first_row));

@@ -51,7 +51,8 @@ absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
 }
 
 absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, const Plan& plan,
-                            v1::SolveRequest request, const HostTensor& rows) {
+                            v1::SolveRequest request, const HostTensor& rows,
+                            const HostTensor& condition) {
   const int64_t state_bytes =
       ElementCount(StateShape(model)).value_or(1) * static_cast<int64_t>(sizeof(double));
   const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
@@ -63,6 +64,7 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
   HS_RETURN_IF_ERROR(
       ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
         v1::SolveRequest part = request;
+        SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
         part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
         v1::Tensor& start =
             absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
@@ -147,7 +149,9 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
       FitInput(std::move(file), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
                absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const Solved solved, Send(client, model, plan, std::move(request), rows));
+  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const Solved solved,
+                      Send(client, model, plan, std::move(request), rows, condition));
   if (!out.empty()) HS_RETURN_IF_ERROR(WriteStates(out, solved));
   if (format == OutputFormat::kJson) {
     JsonWriter json;

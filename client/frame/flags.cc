@@ -18,7 +18,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, method, "",
           "method of the correction: euler, alpha(0.75); publish reads it from hypersolver.json");
 ABSL_FLAG(std::string, plan, "default",
-          "how to solve: euler:4, hyper_euler:2, dopri5:1e-5, dopri5:1e-5/double");
+          "how to solve: euler:4, learned:4, dopri5:1e-5/double, auto:1e-2, auto:1e-2,per_row");
 ABSL_FLAG(std::string, plans, "", "plans to compare, separated by blanks (or by ';')");
 ABSL_FLAG(std::string, reference, "dopri5:1e-6", "the plan that the others are measured against");
 ABSL_FLAG(int64_t, generation, 0,
@@ -30,12 +30,16 @@ ABSL_FLAG(
 ABSL_FLAG(bool, allow_narrower, false,
           "publish also what serves fewer steps or a narrower range of eps than the active one");
 ABSL_FLAG(int64_t, max_steps, 0, "step limit of an adaptive row; 0: the server's");
+ABSL_FLAG(bool, error_bound, false,
+          "ask for a bound of each row's error, which 95 % of rows like the calibrated ones keep");
 ABSL_FLAG(std::string, request_id, "", "name of the request in the daemon's log; empty: made here");
 ABSL_FLAG(std::string, reply_dtype, "",
           "of states, samples, logits and probabilities in the reply: F16, F32, or F64 in tier "
           "double; empty: that of the tier");
 ABSL_FLAG(std::string, tensor, "",
           "which tensor of a safetensors file; empty: x, or the only one there is");
+ABSL_FLAG(std::string, condition, "",
+          "of a conditional model: one for all rows, as in 0.5,1, or a file with one for each row");
 ABSL_FLAG(int64_t, limit, 0, "use only the first rows of the input; 0: all");
 ABSL_FLAG(int64_t, batch, 64, "rows of one request; longer inputs are sent as several");
 ABSL_FLAG(int, concurrency, 2, "requests under way at a time");

@@ -9,8 +9,11 @@
 #include "client/deadline.h"
 #include "client/frame/failure.h"
 #include "client/frame/flags.h"
+#include "client/frame/rows.h"
 #include "client/retry.h"
+#include "client/wire_tensor.h"
 #include "core/base/status.h"
+#include "core/io/rows.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 
 namespace hyperserve {
@@ -103,10 +106,50 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   options.mutable_plan()->set_text(PrintPlan(plan));
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
+  options.set_want_error_bound(absl::GetFlag(FLAGS_error_bound));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
   options.set_reply_dtype(ReplyDtypeFromFlags());
   if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);
   return options;
+}
+
+absl::StatusOr<HostTensor> ConditionFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                              int64_t rows) {
+  const std::string said = absl::GetFlag(FLAGS_condition);
+  if (said.empty()) return HostTensor();
+  const auto& wanted = model.model().condition_shape();
+  if (wanted.empty()) {
+    return UsageError(
+        absl::StrCat("--condition=", said, ": model ", model.model().name(), " has none"));
+  }
+  const Shape shape = {wanted.begin(), wanted.end()};
+  absl::StatusOr<std::vector<double>> numbers = ParseNumbers("condition", said);
+  if (numbers.ok()) {
+    if (std::ssize(*numbers) != shape[0]) {
+      return UsageError(
+          absl::StrCat("--condition=", said, ": ", numbers->size(), " of ", shape[0], " numbers"));
+    }
+    HostTensor one = HostTensor::Zeros(Dtype::kF64, {1, shape[0]});
+    std::ranges::copy(*numbers, one.as<double>().begin());
+    return ForTier(one, plan.tier);
+  }
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(said, /*tensor_name=*/""));
+  HS_ASSIGN_OR_RETURN(const HostTensor conditions, FitInput(std::move(file), shape, /*limit=*/0));
+  const int64_t there = conditions.shape[0];
+  if (there != 1 && there != rows) {
+    return FileError(
+        absl::InvalidArgumentError(absl::StrCat(said, ": ", there, " conditions for ", rows,
+                                                " rows; one for each is wanted, or one for all")));
+  }
+  return ForTier(conditions, plan.tier);
+}
+
+void SetCondition(const HostTensor& condition, int64_t begin, int64_t rows,
+                  v1::SolveOptions& options) {
+  if (condition.shape.empty()) return;
+  const bool of_all = condition.shape[0] == 1;
+  *options.mutable_condition() =
+      ToWire(of_all ? condition.view() : RowsOf(condition.view(), begin, rows));
 }
 
 int64_t RowsPerRequest(int64_t row_bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -78,6 +79,16 @@ void SolveLedger::Add(const v1::SolveInfo& info, int64_t rows) {
   AppendRows(info.correction_evaluations(), rows, kNotSaid, correction_evaluations_);
   AppendRows(info.macs(), rows, kNotSaid, macs_);
   AppendRows(info.row_status(), rows, v1::ROW_STATUS_UNSPECIFIED, status_);
+  AppendRows(info.error_bound(), rows, kNotSaid, error_bound_);
+  has_bounds_ = has_bounds_ || !info.error_bound().empty();
+  for (const v1::PlanRows& part : info.plan_rows()) {
+    const auto same = [&](const v1::PlanRows& one) { return one.plan() == part.plan(); };
+    const auto found = std::ranges::find_if(plan_rows_, same);
+    v1::PlanRows& all = found == plan_rows_.end() ? plan_rows_.emplace_back() : *found;
+    all.set_plan(part.plan());
+    all.set_rows(all.rows() + part.rows());
+    all.set_rows_ended(all.rows_ended() + part.rows_ended());
+  }
   queue_seconds_ += info.queue_seconds();
   solve_seconds_ += info.solve_seconds();
   // solve_seconds is the time of the whole batch, which may hold rows of other requests.
@@ -116,6 +127,15 @@ void SolveLedger::WriteFields(JsonWriter& json) const {
     for (const v1::RowStatus status : status_) json.Value(RowStatusText(status));
     json.EndArray();
   }
+  if (has_bounds_) json.Field("error_bound", error_bound_);
+  if (!plan_rows_.empty()) {
+    json.Key("plan_rows").BeginArray();
+    for (const v1::PlanRows& one : plan_rows_) {
+      json.BeginObject().Field("plan", one.plan()).Field("rows", one.rows());
+      json.Field("rows_ended", one.rows_ended()).EndObject();
+    }
+    json.EndArray();
+  }
   json.Field("queue_seconds", queue_seconds_).Field("solve_seconds", solve_seconds_);
 }
 
@@ -124,6 +144,16 @@ std::string SolveLedger::Summary() const {
       "%s of %s, plan %s, generation %s, a row: %.4g NFE, %.4g corrections, %.4g MACs",
       Counted(rows(), "row"), model_, plan_, absl::StrJoin(generations_, "+"), nfe_mean(),
       correction_evaluations_mean(), macs_mean());
+  if (has_bounds_) {
+    std::vector<double> bounds;
+    std::ranges::copy_if(error_bound_, std::back_inserter(bounds),
+                         [](double bound) { return std::isfinite(bound); });
+    absl::StrAppend(&text, "; ", Counted(std::ssize(bounds), "row"), " with a bound");
+    if (!bounds.empty()) absl::StrAppendFormat(&text, ", median %.3g", Percentile(bounds, 0.5));
+  }
+  for (const v1::PlanRows& one : plan_rows_) {
+    absl::StrAppend(&text, "; ", one.plan(), " ended ", one.rows_ended(), " of ", one.rows());
+  }
   std::map<std::string, int64_t> failures;
   for (const v1::RowStatus status : status_) {
     if (status != v1::ROW_STATUS_CONVERGED) ++failures[RowStatusText(status)];

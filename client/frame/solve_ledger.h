@@ -25,6 +25,9 @@ class SolveLedger {
   const std::string& model() const { return model_; }
   const std::string& plan() const { return plan_; }
   const std::set<int64_t>& generations() const { return generations_; }
+  bool has_bounds() const { return has_bounds_; }
+  // NaN where the row has none.
+  double error_bound(int64_t row) const { return error_bound_[row]; }
 
   // Means over the rows; NaN where the replies do not hold them.
   double nfe_mean() const;
@@ -36,11 +39,12 @@ class SolveLedger {
   // Writes the fields that every solving command prints: model, plan, tier, generation (one number,
   // or a list), base_digest, engine, device, buckets, request_ids, rows, nfe,
   // correction_evaluations, macs, rows_failed, row_status (lists, or one value where all rows have
-  // the same), queue_seconds and solve_seconds (sums over requests). The caller has begun an
-  // object.
+  // the same), error_bound and plan_rows where the replies hold them, queue_seconds and
+  // solve_seconds (sums over requests). The caller has begun an object.
   void WriteFields(JsonWriter& json) const;
   // One line: "64 rows of fashion, plan euler:4, generation 0, a row: 4 NFE, 0 corrections, 1.4e+08
-  // MACs", then the number of failed rows by status.
+  // MACs", then the median of the bounds, the rows that ended under each plan and the number of
+  // failed rows by status, where there are any.
   std::string Summary() const;
 
  private:
@@ -48,6 +52,9 @@ class SolveLedger {
   std::vector<std::string> request_ids_;
   std::set<int64_t> generations_, buckets_;
   std::vector<double> nfe_, correction_evaluations_, macs_;  // per row
+  std::vector<double> error_bound_;                          // per row; NaN: none
+  bool has_bounds_ = false;
+  std::vector<v1::PlanRows> plan_rows_;  // sums over requests
   std::vector<v1::RowStatus> status_;
   std::vector<double> seconds_per_row_;
   double queue_seconds_ = 0, solve_seconds_ = 0;

@@ -15,6 +15,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -44,6 +45,7 @@ struct BatchSpec {
   std::shared_ptr<const Hypersolver> correction;  // null: classical
   MethodChoice method;
   Stepping stepping = Stepping::kFixed;
+  StepGrid grid = {};  // of fixed steps: where the steps of each row end
   Tier tier = Tier::kExact;
   Entry entry = Entry::kInput;
   Dtype dtype = Dtype::kF32;  // of the rows' data; ignored for kNoise
@@ -55,6 +57,7 @@ struct BatchSpec {
   bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
   LogDensity log_density = LogDensity::kNone;  // flows only
+  bool want_distance = false;  // of each row (core/ode/solver_table.h); learned solvers only
 
   // Equal specs may share a batch. Models and corrections are compared by address.
   bool operator==(const BatchSpec&) const = default;

@@ -53,6 +53,14 @@ absl::Status CheckTableMethod(const BatchSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGrid(const BatchSpec& spec) {
+  if (spec.grid.uniform()) return absl::OkStatus();
+  if (spec.stepping == Stepping::kFixed && !RunsFromTable(spec.method.method)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("a grid wants fixed steps of a one-step method");
+}
+
 absl::Status CheckLogDensity(const BatchSpec& spec) {
   if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
   if (!IsFlow(spec)) return absl::InvalidArgumentError("only flows have a log-density");
@@ -88,6 +96,7 @@ SolveOptions OptionsOf(const BatchSpec& spec) {
   return {.tableau = TableauFor(spec.method),
           .stepping = spec.stepping,
           .hypersolved = spec.correction != nullptr,
+          .grid = spec.grid,
           .s0 = span[0],
           .s1 = span[1],
           .save_at = spec.save_at};
@@ -104,7 +113,11 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckEntry(spec));
   HS_RETURN_IF_ERROR(CheckCorrection(spec));
   HS_RETURN_IF_ERROR(CheckTableMethod(spec));
+  HS_RETURN_IF_ERROR(CheckGrid(spec));
   HS_RETURN_IF_ERROR(CheckLogDensity(spec));
+  if (spec.want_distance && spec.method.method != Method::kLearned) {
+    return absl::InvalidArgumentError("only learned solvers have a distance of each row");
+  }
   return ValidateSolve(OptionsOf(spec));
 }
 

@@ -28,6 +28,7 @@
 #include "core/kernels/flow/flow_model.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -165,8 +166,13 @@ class TorchRuntime final : public DeviceRuntime {
   static absl::Status SolveZeros(Run& run, const BatchSpec& spec, const StepControl& control,
                                  int64_t rows, const std::function<bool()>& cancelled) {
     const HostTensor zeros = ZeroRows(spec, rows);
-    HS_RETURN_IF_ERROR(
-        run.Admit({.rows = rows, .data = zeros.view(), .control = control}).status());
+    HostTensor condition;
+    if (const Shape& features = spec.model->spec().condition; !features.empty()) {
+      condition = HostTensor::Zeros(Dtype::kF32, {1, features[0]});
+    }
+    const Segment segment = {
+        .rows = rows, .data = zeros.view(), .condition = condition.view(), .control = control};
+    HS_RETURN_IF_ERROR(run.Admit(segment).status());
     return SolveToEnd(run, cancelled).status();
   }
 
@@ -198,8 +204,9 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_vie
 
 void SetPlan(const StepPlan& plan, BatchSpec& spec) {
   spec.method = std::visit([](const auto& one) { return one.method; }, plan);
-  spec.stepping =
-      std::holds_alternative<FixedPlan>(plan) ? Stepping::kFixed : Stepping::kErrorControlled;
+  const auto* fixed = std::get_if<FixedPlan>(&plan);
+  spec.stepping = fixed != nullptr ? Stepping::kFixed : Stepping::kErrorControlled;
+  spec.grid = fixed != nullptr ? fixed->grid : StepGrid();
 }
 
 StepControl ControlOf(const StepPlan& plan, int64_t max_steps) {

@@ -48,7 +48,7 @@ class DeviceRuntime {
 // does not have.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device);
 
-// Splits a plan. SetPlan sets method and stepping, which all rows of a batch share; ControlOf
+// Splits a plan. SetPlan sets method, stepping and grid, which all rows of a batch share; ControlOf
 // returns the steps or tolerances, which each segment has for itself.
 void SetPlan(const StepPlan& plan, BatchSpec& spec);
 StepControl ControlOf(const StepPlan& plan, int64_t max_steps = kMaxStepsDefault);

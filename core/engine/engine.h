@@ -32,16 +32,26 @@ struct Segment {
   TensorView data;         // borrowed; [rows, ...] of the spec's dtype; ignored for kNoise
   uint64_t seed = 0;       // kNoise only
   uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
-  StepControl control;     // of all its rows; K or tolerances, as the spec's stepping says
+  // Of conditional models, borrowed like the data: F32 or F64, [rows, features], or [1, features]
+  // for all rows.
+  TensorView condition = {};
+  StepControl control;  // of all its rows; K or tolerances, as the spec's stepping says
 };
 
-// Rows [begin, begin + rows) of a segment. The data is a view into that of `segment`; noise is
-// shifted by first_row. Precondition: the rows are there.
+// The conditions of rows [begin, begin + rows): those rows, or the one that is of all rows.
+inline TensorView ConditionsOf(const TensorView& condition, int64_t begin, int64_t rows) {
+  const bool of_all = condition.shape.empty() || condition.shape[0] == 1;
+  return of_all ? condition : RowsOf(condition, begin, rows);
+}
+
+// Rows [begin, begin + rows) of a segment. Data and condition are views into those of `segment`;
+// noise is shifted by first_row. Precondition: the rows are there.
 inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
   Segment part = segment;
   part.rows = rows;
   part.first_row += static_cast<uint64_t>(begin);
   part.data = RowsOf(segment.data, begin, rows);
+  part.condition = ConditionsOf(segment.condition, begin, rows);
   return part;
 }
 
@@ -58,8 +68,9 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  std::vector<double> distance;  // of each row, by the table's distance readout
   // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
-  // g, their tangents (one more pass each) and the input and output maps.
+  // g, their tangents (one more pass each), the distance readout and the input and output maps.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;

@@ -32,19 +32,20 @@ double RelativeError(std::span<const double> row, std::span<const double> exact)
 }  // namespace
 
 absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
-                                   const TensorView& rows, int64_t batch_rows,
+                                   const Segment& segment, int64_t batch_rows,
                                    const SolveSegment& solve) {
-  const int64_t count = RowCount(rows);
+  const int64_t count = segment.rows;
   const auto all = static_cast<double>(count);
   Solution solution;
   for (int64_t first = 0; first < count; first += batch_rows) {
     const int64_t part_rows = std::min(batch_rows, count - first);
-    const Segment segment = {.rows = part_rows, .data = RowsOf(rows, first, part_rows)};
-    HS_ASSIGN_OR_RETURN(const BatchResult part, solve(spec, plan, segment));
+    HS_ASSIGN_OR_RETURN(const BatchResult part,
+                        solve(spec, plan, RowsOf(segment, first, part_rows)));
     solution.status.insert(solution.status.end(), part.status.begin(), part.status.end());
     AppendRows(part.state.view(), solution.state);
     AppendRows(part.outputs.view(), solution.outputs);
     AppendRows(part.log_density.view(), solution.log_density);
+    solution.distance.insert(solution.distance.end(), part.distance.begin(), part.distance.end());
     solution.nfe += Sum(part.nfe) / all;
     solution.correction_evaluations += Sum(part.correction_evaluations) / all;
     solution.macs += Sum(part.macs) / all;

@@ -27,13 +27,14 @@ struct Solution {
   HostTensor state;                                      // [rows, state...], if the spec wants it
   HostTensor outputs;                                    // [rows, outputs], if the spec wants it
   HostTensor log_density;                                // F64 [rows], if the spec asks for it
+  std::vector<double> distance;                          // [rows], if the spec asks for it
   double nfe = 0, correction_evaluations = 0, macs = 0;  // means over the rows
 };
 
-// Solves `rows`, [rows, ...], under the plan, at most `batch_rows` at a time. Precondition: at
+// Solves the rows of a segment under the plan, at most `batch_rows` at a time. Precondition: at
 // least one row and batch_rows >= 1.
 absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
-                                   const TensorView& rows, int64_t batch_rows,
+                                   const Segment& segment, int64_t batch_rows,
                                    const SolveSegment& solve);
 
 struct PlanError {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "core/ode/tableau.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -15,6 +16,7 @@ struct SolveOptions {
   Tableau tableau;
   Stepping stepping = Stepping::kFixed;
   bool hypersolved = false;  // add the space's correction g: fixed steps over a CorrectedSpace
+  StepGrid grid = {};        // of fixed steps: where they end
   double s0 = 0.0;
   double s1 = 1.0;                   // at least s0; a solve backwards is one of the reflected field
   std::vector<double> save_at = {};  // strictly increasing, within [s0, s1]

@@ -30,7 +30,8 @@ struct SolveResult {
   std::vector<RowStatus> status;
   PerRow depth;  // the depth of `state`; s1 for rows that converged
   std::vector<RowCounts> counts;
-  std::vector<State> saved;                // one state for each of save_at
+  PerRow distance;           // of tables with a distance readout (solver_table.h); else empty
+  std::vector<State> saved;  // one state for each of save_at
   std::vector<std::vector<bool>> reached;  // [save_at][row]; false: the saved row holds z(s0)
 };
 
@@ -50,6 +51,7 @@ SolveResult<typename Space::State> InOrder(
     append(all.status, more.status);
     append(all.depth, more.depth);
     append(all.counts, more.counts);
+    append(all.distance, more.distance);
     all.state = space.Join(all.state, more.state);
     for (size_t k = 0; k < all.saved.size(); ++k) {
       all.saved[k] = space.Join(all.saved[k], more.saved[k]);
@@ -63,13 +65,14 @@ SolveResult<typename Space::State> InOrder(
             [&](int64_t a, int64_t b) { return number(a) < number(b); });
   const auto reorder = [&](auto& list) {
     auto sorted = list;
-    for (size_t i = 0; i < order.size(); ++i) sorted[i] = list[static_cast<size_t>(order[i])];
+    for (size_t i = 0; i < list.size(); ++i) sorted[i] = list[static_cast<size_t>(order[i])];
     list = std::move(sorted);
   };
   reorder(all.rows);
   reorder(all.status);
   reorder(all.depth);
   reorder(all.counts);
+  reorder(all.distance);
   all.state = space.Gather(all.state, order);
   for (State& state : all.saved) state = space.Gather(state, order);
   for (std::vector<bool>& reached : all.reached) reorder(reached);

@@ -30,6 +30,7 @@
 #include "core/ode/step.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -184,6 +185,7 @@ double BatchSolver<Space>::FixedDepth(const Row& row, int64_t step) const {
   const int64_t steps = std::get<FixedSteps>(row.control).steps;
   if (step == steps) return options_.s1;
   const double span = options_.s1 - options_.s0;
+  if (!options_.grid.uniform()) return options_.s0 + span * ShareAt(options_.grid, step, steps);
   return options_.s0 + span * static_cast<double>(step) / static_cast<double>(steps);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -40,11 +41,15 @@ void Add(double weight, size_t slope, Weights& x) {
 
 SolverTable<double> OneStepTable(const FixedPlan& plan, double s0, double s1) {
   const Tableau tableau = TableauFor(plan.method);
-  const double eps = (s1 - s0) / plan.steps;
+  const auto depth = [&](int step) {
+    return s0 + (s1 - s0) * ShareAt(plan.grid, step, plan.steps);
+  };
   Rows rows;
   Weights z;
   for (int step = 0; step < plan.steps; ++step) {
-    const double s = s0 + (s1 - s0) * step / plan.steps;
+    const bool equal = plan.grid.uniform();
+    const double s = equal ? s0 + (s1 - s0) * step / plan.steps : depth(step);
+    const double eps = equal ? (s1 - s0) / plan.steps : depth(step + 1) - s;
     std::vector<size_t> slopes;
     for (int i = 0; i < tableau.solution_stages(); ++i) {
       Weights x = z;

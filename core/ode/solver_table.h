@@ -4,6 +4,12 @@
 //   k_i = f(s_i, x_i)   x_{i+1} = a_i x_0 + sum_{j<=i} B_ij k_j + c_i   (i = 0 .. n-1)
 //   z(s1) = x_n + g(x_0, x_n, k_0 .. k_{n-1})
 //
+// A second readout of the same slopes gives each row a distance that grows with its error:
+//
+//   d = e z(s1) + a' x_0 + sum_j b'_j k_j + c'      distance = |d| / |z(s1)|
+//
+// With e = 1 it is the distance from what a coarser table makes of these slopes.
+//
 // The functions below run in push form: after k_i, every later x_j gets B_ji k_i. The engines serve
 // them and the trainer differentiates them; no second copy exists. Nothing here fails: numbers that
 // are not finite spread, and the caller looks for them.
@@ -14,6 +20,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,12 +30,21 @@
 
 namespace hyperserve {
 
+// The second readout: e, a', b' and c'.
+template <class Coefficient>
+struct DistanceReadout {
+  Coefficient end, state;
+  std::vector<Coefficient> slopes;  // [j]: b'_j
+  Coefficient offset;
+};
+
 template <class Coefficient>
 struct SolverTable {
   std::vector<double> nodes;                     // s_i, on the solver's clock, within the span
   std::vector<Coefficient> state;                // [i]: a_i
   std::vector<std::vector<Coefficient>> slopes;  // [i][j]: B_ij, j <= i
   std::vector<Coefficient> offset;               // [i]: c_i; empty: zeros
+  std::optional<DistanceReadout<Coefficient>> distance = std::nullopt;  // none: rows get none
 
   int evaluations() const { return static_cast<int>(nodes.size()); }
 };
@@ -61,6 +77,7 @@ struct TableProgress {
   std::vector<State> later;   // x_i, x_{i+1} .. x_n, with what is known of their sums; i evaluated
   std::vector<State> slopes;  // k_0 .. k_{i-1}; kept for a readout only
   int evaluated = 0;          // i
+  std::optional<State> difference = std::nullopt;  // what is known of d; none: no distance readout
 };
 
 template <TableSpace Space>
@@ -73,6 +90,10 @@ TableProgress<Space> BeginTable(const Space& space,
     auto x = space.Scaled(table.state[i], first);
     progress.later.push_back(table.offset.empty() ? std::move(x)
                                                   : space.Shifted(x, table.offset[i]));
+  }
+  if (table.distance) {
+    progress.difference =
+        space.Shifted(space.Scaled(table.distance->state, first), table.distance->offset);
   }
   progress.first = std::move(first);
   return progress;
@@ -93,6 +114,9 @@ void PushSlope(const Space& space, const SolverTable<typename Space::Coefficient
   for (size_t j = 0; j < progress.later.size(); ++j) {
     progress.later[j] = space.AddScaled(progress.later[j], table.slopes[i + j][i], slope);
   }
+  if (table.distance) {
+    progress.difference = space.AddScaled(*progress.difference, table.distance->slopes[i], slope);
+  }
   if (space.HasReadout(table.evaluations())) progress.slopes.push_back(std::move(slope));
 }
 
@@ -104,6 +128,19 @@ typename Space::State EndOfTable(const Space& space,
   const auto& last = PointOf(progress);
   if (!space.HasReadout(table.evaluations())) return last;
   return space.Readout(table.evaluations(), progress.first, last, progress.slopes);
+}
+
+// The distance of each row, after the last evaluation; `end` is z(s1). NaN where a number of the
+// row is not finite. Precondition: the table has a distance readout.
+template <TableSpace Space>
+PerRow DistancesOfTable(const Space& space, const SolverTable<typename Space::Coefficient>& table,
+                        const TableProgress<Space>& progress, const typename Space::State& end) {
+  const auto difference = space.AddScaled(*progress.difference, table.distance->end, end);
+  const PerRow zeros(static_cast<size_t>(space.Rows(end)), 0.0), ones(zeros.size(), 1.0);
+  PerRow distances = space.ErrorNorms(difference, end, end, zeros, ones);
+  const PerRow sizes = space.ErrorNorms(end, end, end, zeros, ones);
+  for (size_t row = 0; row < distances.size(); ++row) distances[row] /= sizes[row];
+  return distances;
 }
 
 // The whole solve at once, for rows that all start together.

@@ -116,6 +116,7 @@ void TableSolver<Space>::Drop(int64_t first, int64_t count) {
     progress.first = space_->Gather(progress.first, staying);
     for (State& x : progress.later) x = space_->Gather(x, staying);
     for (State& slope : progress.slopes) slope = space_->Gather(slope, staying);
+    if (progress.difference) progress.difference = space_->Gather(*progress.difference, staying);
   }
   std::erase_if(parties_, [](const Party& party) { return party.numbers.empty(); });
 }
@@ -162,6 +163,10 @@ void TableSolver<Space>::Retire() {
 template <TableSpace Space>
 void TableSolver<Space>::Report(const Party& party) {
   State end = EndOfTable(*space_, *party.table, party.progress);
+  PerRow distances;
+  if (party.table->distance) {
+    distances = DistancesOfTable(*space_, *party.table, party.progress, end);
+  }
   space_->AfterStep(end);
   const std::vector<bool> finite = space_->Finite(end);
   const int evaluations = party.table->evaluations();
@@ -172,6 +177,7 @@ void TableSolver<Space>::Report(const Party& party) {
                             .status = {},
                             .depth = {},
                             .counts = std::vector<RowCounts>(finite.size(), counts),
+                            .distance = std::move(distances),
                             .saved = {},
                             .reached = {}};
   for (size_t i = 0; i < finite.size(); ++i) {

@@ -15,9 +15,11 @@ namespace {
 constexpr std::array<std::string_view, 3> kTierNames = {"exact", "fast", "double"};
 constexpr std::string_view kHyper = "hyper_";
 constexpr std::string_view kMilliseconds = "ms";
+constexpr std::string_view kPerRow = ",per_row";
 constexpr int kSecondsToMilliseconds = 3;  // powers of ten
 constexpr const char* kGrammar =
-    "plans read [hyper_]NAME[(alpha)]:ARG[/tier], as in euler:4, hyper_heun:1/fast, dopri5:1e-5, "
+    "plans read [hyper_]NAME[(alpha)]:ARG[@GRID][/tier], as in euler:4, hyper_heun:1/fast, "
+    "dopri5:1e-5, euler:4@cosine, "
     "auto:1e-2,2ms, default";
 
 template <class... Parts>
@@ -80,6 +82,8 @@ absl::StatusOr<int> ParseSteps(std::string_view text) {
 
 absl::StatusOr<AutoPlan> ParseAuto(std::string_view text) {
   AutoPlan plan;
+  plan.per_row = text.ends_with(kPerRow);
+  if (plan.per_row) text.remove_suffix(kPerRow.size());
   std::string_view budget = text;
   if (!text.ends_with(kMilliseconds) || text.find(',') != text.npos) {
     const size_t comma = text.find(',');
@@ -102,8 +106,14 @@ absl::StatusOr<decltype(Plan::choice)> ParseChoice(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == text.npos) return Invalid("there is no ':'; ", kGrammar);
   std::string_view name = text.substr(0, colon);
-  const std::string_view arg = text.substr(colon + 1);
+  std::string_view arg = text.substr(colon + 1);
   if (name == "auto") return ParseAuto(arg);
+  StepGrid grid;
+  const size_t at = arg.find('@');
+  if (at != arg.npos) {
+    HS_ASSIGN_OR_RETURN(grid, ParseStepGrid(arg.substr(at + 1)));
+    arg = arg.substr(0, at);
+  }
   const bool prefixed = name.starts_with(kHyper);
   if (prefixed) name.remove_prefix(kHyper.size());
   HS_ASSIGN_OR_RETURN(const MethodChoice method, ParseMethod(name));
@@ -112,11 +122,16 @@ absl::StatusOr<decltype(Plan::choice)> ParseChoice(std::string_view text) {
   const bool hypersolved = prefixed || learned;
   if (arg.find_first_of(".eE,") == arg.npos) {
     HS_ASSIGN_OR_RETURN(const int steps, ParseSteps(arg));
-    return FixedPlan{.method = method, .steps = steps, .hypersolved = hypersolved};
+    return FixedPlan{
+        .method = method, .steps = steps, .hypersolved = hypersolved, .grid = std::move(grid)};
   }
   if (hypersolved) {
     return Invalid("'", Absl(arg), "' is a tolerance, and a hypersolved plan takes a number of ",
                    learned ? "evaluations, as in learned:4" : "steps, as in hyper_euler:2");
+  }
+  if (at != text.npos) {
+    return Invalid("'", Absl(arg), "' is a tolerance, and a grid stands behind a number of steps, ",
+                   "as in euler:4@cosine");
   }
   const size_t comma = arg.find(',');
   AdaptivePlan plan{.method = method};
@@ -148,6 +163,11 @@ absl::Status Validate(const DefaultPlan&) { return absl::OkStatus(); }
 
 absl::Status Validate(const FixedPlan& plan) {
   HS_RETURN_IF_ERROR(ValidateMethod(plan.method));
+  if (!plan.grid.uniform() && RunsFromTable(plan.method.method)) {
+    return Invalid("method '", Absl(NameOf(plan.method.method).name),
+                   "' takes no grid, since its whole solve is one table; one-step methods do, as ",
+                   "in euler:4@cosine");
+  }
   if (plan.method.method == Method::kLearned) {
     if (!plan.hypersolved) return Invalid("a learned solver is hypersolved, as in learned:4");
     if (plan.steps >= 0 && plan.steps <= kTableEvaluationsMax) return absl::OkStatus();
@@ -161,7 +181,7 @@ absl::Status Validate(const FixedPlan& plan) {
     return Invalid("the number of steps is ", plan.steps, "; ab2 takes at most ",
                    kTableEvaluationsMax - 1, ", since its whole solve is one table");
   }
-  if (plan.steps >= 1) return absl::OkStatus();
+  if (plan.steps >= 1) return ValidateStepGrid(plan.grid, plan.steps);
   return Invalid("the number of steps is ", plan.steps, "; it must be at least 1");
 }
 
@@ -191,6 +211,10 @@ absl::Status Validate(const AutoPlan& plan) {
     return Invalid("the target error is ", ShortestText(*plan.target_error),
                    "; it must be finite and above zero");
   }
+  if (plan.per_row && (!plan.target_error || plan.time_budget_seconds)) {
+    return Invalid("an automatic plan per row takes a target error and no time budget, as in ",
+                   "auto:1e-2,per_row");
+  }
   if (!PositiveFinite(plan.time_budget_seconds.value_or(1.0))) {
     return Invalid("the time budget is ", ShortestText(*plan.time_budget_seconds),
                    " s; it must be finite and above zero");
@@ -202,7 +226,8 @@ std::string Print(const DefaultPlan&) { return "default"; }
 
 std::string Print(const FixedPlan& plan) {
   const bool prefixed = plan.hypersolved && plan.method.method != Method::kLearned;
-  return absl::StrCat(prefixed ? Absl(kHyper) : "", PrintMethod(plan.method), ":", plan.steps);
+  return absl::StrCat(prefixed ? Absl(kHyper) : "", PrintMethod(plan.method), ":", plan.steps,
+                      plan.grid.uniform() ? "" : "@" + PrintStepGrid(plan.grid));
 }
 
 std::string Print(const AdaptivePlan& plan) {
@@ -218,7 +243,7 @@ std::string Print(const AutoPlan& plan) {
     parts.push_back(absl::StrCat(PrintDecimal(*plan.time_budget_seconds, kSecondsToMilliseconds),
                                  Absl(kMilliseconds)));
   }
-  return absl::StrCat("auto:", absl::StrJoin(parts, ","));
+  return absl::StrCat("auto:", absl::StrJoin(parts, ","), plan.per_row ? Absl(kPerRow) : "");
 }
 
 }  // namespace

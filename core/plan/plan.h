@@ -1,10 +1,13 @@
 // A plan is the part of a request that says how to solve: method, steps or tolerances, correction,
 // tier. This header defines it as a value and defines its spelling:
 //
-//   [hyper_]NAME[(alpha)]:ARG[/tier]    euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
+//   [hyper_]NAME[(alpha)]:ARG[@GRID][/tier]
+//                                       euler:4  hyper_euler:2  alpha(0.75):3  hyper_heun:1/fast
 //                                       dopri5:1e-5  dopri5:1e-5,1e-8/double  ab2:4
+//                                       euler:4@cosine  euler:3@[0,0.1,0.3,1] (step_grid.h)
 //   learned:N[/tier]                    N evaluations of f: learned:4; 0 is the net g alone
 //   auto:[TARGET][,][BUDGETms][/tier]   auto:1e-2  auto:2ms  auto:1e-2,2ms
+//   auto:TARGET,per_row[/tier]          auto:1e-2,per_row
 //   default[/tier]
 //
 // An ARG without '.', 'e' and ',' is a number of steps; any other is a tolerance (rtol = atol) or
@@ -20,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/plan/method.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -29,13 +33,15 @@ enum class Tier { kExact, kFast, kDouble };
 std::string_view TierName(Tier tier);                     // "exact", "fast", "double"
 std::optional<Tier> TierFromName(std::string_view name);  // nullopt: no such tier
 
-// K equal steps, with the correction g added to each where `hypersolved`. At least one step; the
-// server checks its own upper limit. ab2 takes no correction. Of a learned solver `steps` is the
+// K steps, equal unless the grid says otherwise, with the correction g added to each where
+// `hypersolved`. At least one step; the server checks its own upper limit. ab2 takes no correction,
+// and neither ab2 nor a learned solver takes a grid. Of a learned solver `steps` is the
 // number of evaluations of f, which may be 0, and `hypersolved` is always true.
 struct FixedPlan {
   MethodChoice method;
   int steps = 1;
   bool hypersolved = false;
+  StepGrid grid = {};
   bool operator==(const FixedPlan&) const = default;
 };
 
@@ -55,6 +61,9 @@ using StepPlan = std::variant<FixedPlan, AdaptivePlan>;
 struct AutoPlan {
   std::optional<double> target_error;         // relative error of z(s1), as in calibration.json
   std::optional<double> time_budget_seconds;  // spelled in milliseconds
+  // Each row ends with the first plan, by ascending cost, whose bound of its error is at most the
+  // target. Takes a target and no time budget.
+  bool per_row = false;
   bool operator==(const AutoPlan&) const = default;
 };
 
@@ -91,7 +100,8 @@ std::string PrintMethod(const MethodChoice& method);
 // Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
 // kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
 // without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and an automatic plan
-// with neither a target nor a budget. Limits that depend on a server are not checked here.
+// with neither a target nor a budget, or per row and without a target or with a budget. Limits that
+// depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

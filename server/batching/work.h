@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
@@ -42,6 +43,13 @@ struct Work {
   std::string model_label, plan_label;
 };
 
+// The rows that one plan of an automatic plan per row solved, and those that ended with it.
+struct PlanRows {
+  std::string plan;
+  int64_t rows = 0, rows_ended = 0;
+  bool operator==(const PlanRows&) const = default;
+};
+
 // The solved rows of one request. Where it was cut into pieces, engine and device are those of the
 // piece that finished last.
 struct WorkResult {
@@ -49,6 +57,10 @@ struct WorkResult {
   std::string engine;         // "readable"
   std::string engine_reason;  // why ChooseEngine chose it
   std::string device;         // "cpu", "cuda:0"
+  // Set by those who ask the batcher (server/rpc/solve_call.h). error_bound: of each row, NaN where
+  // there is none; empty: no row has one. plan_rows: of an automatic plan per row.
+  std::vector<double> error_bound = {};
+  std::vector<PlanRows> plan_rows = {};
 };
 
 // The times of a request, also of one that failed.

@@ -13,6 +13,10 @@
 
 namespace hyperserve {
 
+// Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the
+// call is answered. An error: the dtype is unknown; the message does not name the field.
+using AskedRows = absl::StatusOr<TensorView>;
+
 // The fields that every call that solves has.
 struct AskTerms {
   std::string model;
@@ -23,10 +27,9 @@ struct AskTerms {
   int64_t max_reply_bytes = 0;         // limit on the reply; 0: reply_bytes_default
   // Of the numbers in the reply (ReplyDtype); nullopt: those of the tier. An error: it is unknown.
   absl::StatusOr<std::optional<Dtype>> reply_dtype = std::optional<Dtype>();
+  // Of conditional models: [rows, condition shape], or one row for all.
+  std::optional<AskedRows> condition = std::nullopt;
+  bool want_error_bound = false;  // of each row
 };
-
-// Rows as they came, [rows, ...]. They are borrowed from the message, which must live until the
-// call is answered. An error: the dtype is unknown; the message does not name the field.
-using AskedRows = absl::StatusOr<TensorView>;
 
 }  // namespace hyperserve

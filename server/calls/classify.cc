@@ -117,6 +117,7 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                    .entry = Entry::kInput,
                    .want_state = ask.want.state,
                    .want_outputs = true,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = RowsAsked(ask.inputs)}};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
@@ -133,6 +134,8 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                                             .takes_u8 = true,
                                             .unit_range = model.spec().input.unit_range}));
   job.rows = job.data.shape[0];
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+                                                   limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
   job.row_bytes = RowBytes(ask.want, model, NumberBytes(tier));
   HS_RETURN_IF_ERROR(

@@ -6,6 +6,8 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/engine.h"
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "server/batching/work.h"
@@ -50,6 +52,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
                    .span = model.spec().span,
                    .entry = Entry::kNoise,
                    .log_density = ask.log_density,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = ask.rows},
           .rows = ask.rows,
           .seed = ask.seed,
@@ -69,11 +72,12 @@ int64_t ReplyRowBytes(const SampleAsk& ask, const Job& job) {
 // The most rows that the reply and the limits on rows, bytes and work of a request allow.
 int64_t ChooseChunkRows(const Job& job, int64_t reply_row_bytes, int64_t reply_bytes,
                         const CallLimits& limits) {
+  const int64_t row_bytes = job.row_bytes + static_cast<int64_t>(RowBytes(job.condition.view()));
   const auto affordable = static_cast<int64_t>(
       std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));
   return std::min({RowsThatFit(reply_bytes, reply_row_bytes), limits.chunk_rows_default,
                    limits.request_rows_max, affordable,
-                   std::max<int64_t>(1, limits.request_bytes_max / job.row_bytes)});
+                   std::max<int64_t>(1, limits.request_bytes_max / row_bytes)});
 }
 
 }  // namespace
@@ -85,6 +89,8 @@ absl::StatusOr<Prepared> Prepare(const SampleAsk& ask, std::shared_ptr<const Ser
   HS_RETURN_IF_ERROR(CheckRowNumbers(ask.first_row, ask.rows));
   HS_RETURN_IF_ERROR(
       CheckReplyFits(ask.rows, ReplyRowBytes(ask, job), ask.terms, limits, "call SampleStream"));
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, ask.rows,
+                                                   job.plan.plan.tier, limits.request_rows_max));
   return Assemble(std::move(job), limits);
 }
 
@@ -106,26 +112,39 @@ absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
   HS_RETURN_IF_ERROR(CheckRowCount(sample.rows, limits.stream_rows_max, "stream_rows_max"));
   HS_RETURN_IF_ERROR(CheckRowNumbers(sample.first_row, sample.rows));
   HS_ASSIGN_OR_RETURN(const int64_t reply_bytes, ReplyBytesLimit(sample.terms, limits));
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(sample.terms, *job.served, sample.rows,
+                                                   job.plan.plan.tier, limits.stream_rows_max));
   PreparedStream stream{.rows = sample.rows, .chunk_rows = ask.chunk_rows};
   const int64_t row_bytes = ReplyRowBytes(sample, job);
   if (ask.chunk_rows == 0) stream.chunk_rows = ChooseChunkRows(job, row_bytes, reply_bytes, limits);
   HS_RETURN_IF_ERROR(Annotate(
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
-  job.rows = std::min(stream.chunk_rows, sample.rows);
+  stream.condition = std::make_shared<const HostTensor>(std::move(job.condition));
+  const auto begin_with = [&](int64_t rows) {
+    job.rows = rows;
+    job.condition = HostTensor::CopyOf(ConditionsOf(stream.condition->view(), 0, rows));
+  };
+  begin_with(std::min(stream.chunk_rows, sample.rows));
   HS_RETURN_IF_ERROR(
       CheckReplyFits(job.rows, row_bytes, sample.terms, limits, "ask for a smaller chunk_rows"));
   HS_RETURN_IF_ERROR(SizeOf(job, limits).status());
-  job.rows = 1;
+  begin_with(1);
   HS_ASSIGN_OR_RETURN(stream.first_row, Assemble(std::move(job), limits));
   return stream;
 }
 
-Work ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
-  Work chunk = stream.first_row.work;
-  chunk.segment.rows = rows;
-  chunk.segment.first_row += static_cast<uint64_t>(begin);
-  chunk.bytes *= rows;
-  chunk.macs *= rows;
+Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
+  const auto scale = [&](Work& work) {
+    work.segment.rows = rows;
+    work.segment.first_row += static_cast<uint64_t>(begin);
+    work.segment.condition = ConditionsOf(stream.condition->view(), begin, rows);
+    work.keep_alive = stream.condition;
+    work.bytes *= rows;
+    work.macs *= rows;
+  };
+  Prepared chunk = stream.first_row;
+  scale(chunk.work);
+  for (Rung& rung : chunk.later) scale(rung.work);
   return chunk;
 }
 
@@ -139,6 +158,7 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .entry = Entry::kState,
                    .log_density = true,
                    .want_state = false,
+                   .want_bound = ask.terms.want_error_bound,
                    .rows = RowsAsked(ask.inputs)},
           .row_bytes = kLogDensityBytes};
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
@@ -147,6 +167,8 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                                                       .rows_max = limits.request_rows_max,
                                                       .tier = job.plan.plan.tier}));
   job.rows = job.data.shape[0];
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows,
+                                                   job.plan.plan.tier, limits.request_rows_max));
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }

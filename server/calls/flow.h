@@ -46,17 +46,18 @@ struct StreamAsk {
 };
 
 struct PreparedStream {
-  Prepared first_row;      // the work of the first row alone: ChunkOf scales it
-  int64_t rows = 0;        // of the whole stream
-  int64_t chunk_rows = 0;  // at least 1
+  Prepared first_row;  // the work of the first row alone: ChunkOf scales it, and the later ones
+  std::shared_ptr<const HostTensor> condition;  // of the whole stream: as Job's
+  int64_t rows = 0;                             // of the whole stream
+  int64_t chunk_rows = 0;                       // at least 1
 };
 // Fails as Prepare does. The limits on a request's rows, reply and work hold for one chunk;
 // stream_rows_max holds for the stream.
 absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
                                              std::shared_ptr<const ServedModel> served,
                                              const CallLimits& limits);
-// The work of rows [begin, begin + rows) of the stream.
-Work ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
+// Rows [begin, begin + rows) of the stream.
+Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 
 // log p(x) of given points x.
 struct LogProbAsk {

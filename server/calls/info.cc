@@ -1,8 +1,10 @@
 #include "server/calls/info.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "core/plan/row_status.h"
 #include "server/batching/work.h"
 
 namespace hyperserve {
@@ -46,6 +48,14 @@ void SetResult(const WorkResult& result, SolveInfo& info) {
   info.engine_reason = result.engine_reason;
   info.device = result.device;
   info.bucket = result.rows.bucket;
+  info.error_bound = result.error_bound;
+  for (size_t row = 0; row < info.error_bound.size(); ++row) {
+    if (result.rows.status[row] != RowStatus::kConverged) {
+      info.error_bound[row] = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  info.error_bound = Collapse(info.error_bound);
+  info.plan_rows = result.plan_rows;
 }
 
 void AddChunk(const SolveInfo& chunk, SolveInfo& stream) {
@@ -54,6 +64,15 @@ void AddChunk(const SolveInfo& chunk, SolveInfo& stream) {
   MergeUniform(chunk.correction_evaluations, first, stream.correction_evaluations);
   MergeUniform(chunk.macs, first, stream.macs);
   MergeUniform(chunk.row_status, first, stream.row_status);
+  MergeUniform(chunk.error_bound, first, stream.error_bound);
+  if (first) {
+    stream.plan_rows = chunk.plan_rows;
+  } else {
+    for (size_t i = 0; i < stream.plan_rows.size(); ++i) {
+      stream.plan_rows[i].rows += chunk.plan_rows[i].rows;
+      stream.plan_rows[i].rows_ended += chunk.plan_rows[i].rows_ended;
+    }
+  }
   stream.queue_seconds += chunk.queue_seconds;
   stream.solve_seconds += chunk.solve_seconds;
   stream.engine = chunk.engine;

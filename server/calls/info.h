@@ -18,7 +18,7 @@ namespace hyperserve {
 struct SolveInfo {
   std::string request_id;
   std::string model;
-  std::string plan;  // the plan that ran, in its canonical spelling
+  std::string plan;  // the plan that ran, or the automatic plan per row, in its canonical spelling
   Tier tier = Tier::kExact;
   int64_t generation = 0;  // of the correction; 0: classical
   std::string base_digest;
@@ -34,6 +34,9 @@ struct SolveInfo {
   std::optional<double> calibrated_error;  // of the plan, the mean; nullopt: not measured
   std::string plan_reason;                 // as ServedPlan's
   int64_t bucket = 0;                      // rows of the batch, padding included
+  // As WorkResult's; the bound is NaN in rows that failed.
+  std::vector<double> error_bound = {};
+  std::vector<PlanRows> plan_rows = {};
 };
 
 // The info before the solve: request, model, plan and generation are set.
@@ -45,7 +48,7 @@ void SetResult(const WorkResult& result, SolveInfo& info);
 
 // Adds the info of one chunk to the info of its stream; before the first chunk that one is what
 // InfoOf returned. Times are summed. A list has one value while all rows of all chunks agree, and
-// is empty afterwards.
+// is empty afterwards. The rows of plans are summed.
 void AddChunk(const SolveInfo& chunk, SolveInfo& stream);
 
 // One value where all values are equal, else all of them.

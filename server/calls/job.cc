@@ -82,7 +82,8 @@ RowCost PredictRow(const Job& job) {
 }
 
 absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
-  JobSize size{.bytes = static_cast<int64_t>(job.data.bytes.size()) + job.rows * job.row_bytes};
+  const size_t inputs = job.data.bytes.size() + job.condition.bytes.size();
+  JobSize size{.bytes = static_cast<int64_t>(inputs) + job.rows * job.row_bytes};
   if (size.bytes > limits.request_bytes_max) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the request needs %d bytes of inputs and outputs (%d rows, %d each), more "

@@ -18,11 +18,12 @@ struct Job {
   std::shared_ptr<const ServedModel> served;  // pinned
   ResolvedPlan plan;
   Task task;
-  int64_t rows = 0;        // at least 1
-  HostTensor data;         // [rows, ...]; empty for Entry::kNoise
-  uint64_t seed = 0;       // for Entry::kNoise
-  uint64_t first_row = 0;  // for Entry::kNoise
-  int64_t row_bytes = 0;   // of one row in the answer
+  int64_t rows = 0;           // at least 1
+  HostTensor data;            // [rows, ...]; empty for Entry::kNoise
+  HostTensor condition = {};  // [rows, features], or one row for all; empty: the model has none
+  uint64_t seed = 0;          // for Entry::kNoise
+  uint64_t first_row = 0;     // for Entry::kNoise
+  int64_t row_bytes = 0;      // of one row in the answer
 };
 
 // The predicted cost of one row, in multiply-accumulates (MACs). The evaluations of a fixed plan

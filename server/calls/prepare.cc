@@ -13,29 +13,33 @@
 #include "server/batching/work.h"
 #include "server/calls/ask.h"
 #include "server/calls/limits.h"
+#include "server/calls/rows.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
 namespace {
 
-// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status.
-constexpr int64_t kInfoRowBytes = 24;
+// Bytes of one row's figures in a reply: NFE, correction evaluations, MACs, status, bound.
+constexpr int64_t kInfoRowBytes = 32;
 // Bytes of the rest of a reply: strings, shapes, tags.
 constexpr int64_t kInfoBytes = 1024;
 
-}  // namespace
+// What the segment of a job points to.
+struct RowsOfJob {
+  HostTensor data, condition;
+};
 
-absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
-  HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
+// `kept` are the rows of the job, which `job` may hold no longer.
+Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const RowsOfJob>& kept) {
   const Model& model = *job.served->model;
   const StepPlan plan = StepPlanOf(job.plan.plan);
-  const auto data = std::make_shared<const HostTensor>(std::move(job.data));
   Work work{.segment = {.rows = job.rows,
-                        .data = data->view(),
+                        .data = kept->data.view(),
                         .seed = job.seed,
                         .first_row = job.first_row,
+                        .condition = kept->condition.view(),
                         .control = ControlOf(plan, job.plan.max_steps)},
-            .keep_alive = data,
+            .keep_alive = kept,
             .bytes = size.bytes,
             .macs = size.macs,
             .evaluations = size.row.evaluations,
@@ -49,17 +53,42 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   SetPlan(plan, spec);
   spec.tier = job.plan.plan.tier;
   spec.entry = job.task.entry;
-  if (spec.entry != Entry::kNoise) spec.dtype = data->dtype;
+  if (spec.entry != Entry::kNoise) spec.dtype = kept->data.dtype;
   spec.direction = job.task.direction;
   if (job.task.span != model.spec().span) spec.span = job.task.span;
-  spec.save_at = std::move(job.task.save_at);
+  spec.save_at = job.task.save_at;
   spec.want_state = job.task.want_state;
   spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
+  spec.want_distance = job.plan.bound_factor.has_value();
   if (job.task.log_density) {
     spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
   }
-  return Prepared{.served = std::move(job.served), .plan = std::move(job.plan), .work = work};
+  return work;
+}
+
+}  // namespace
+
+absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
+  HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
+  const ResolvedPlan first = job.plan;
+  std::vector<JobSize> later_sizes;
+  for (const ResolvedPlan& later : first.later) {
+    job.plan = later;
+    HS_ASSIGN_OR_RETURN(later_sizes.emplace_back(), SizeOf(job, limits));
+  }
+  const auto kept = std::make_shared<const RowsOfJob>(
+      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
+  job.plan = first;
+  Prepared prepared{.served = job.served, .plan = first, .work = WorkOf(job, size, kept)};
+  for (size_t i = 0; i < first.later.size(); ++i) {
+    job.plan = first.later[i];
+    prepared.later.push_back({.plan = job.plan.text,
+                              .bound_factor = job.plan.bound_factor,
+                              .work = WorkOf(job, later_sizes[i], kept)});
+    prepared.later.back().work.plan_label = first.label;
+  }
+  return prepared;
 }
 
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call) {
@@ -69,6 +98,29 @@ absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_
       absl::StrCat(Absl(call), " needs a ", Absl(ModelKindName(wanted)), "; model '", served.name,
                    "' is a ", Absl(ModelKindName(kind)), " (",
                    kind == ModelKind::kFlow ? "Sample, LogProb, Solve" : "Classify, Solve", ")"));
+}
+
+absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
+                                         int64_t rows, Tier tier, int64_t rows_max) {
+  const Shape& shape = served.model->spec().condition;
+  if (shape.empty()) {
+    if (!terms.condition) return HostTensor();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "condition: model '", served.name, "' has none; send the request without a condition"));
+  }
+  if (!terms.condition) {
+    return absl::InvalidArgumentError(absl::StrCat("condition: model '", served.name,
+                                                   "' needs one of ", ShapeText(shape),
+                                                   " for each row, or one for all rows"));
+  }
+  HS_ASSIGN_OR_RETURN(
+      HostTensor condition,
+      TakeRows(*terms.condition,
+               {.field = "condition", .row_shape = shape, .rows_max = rows_max, .tier = tier}));
+  if (condition.shape[0] == 1 || condition.shape[0] == rows) return condition;
+  return absl::InvalidArgumentError(absl::StrCat("condition: ", condition.shape[0],
+                                                 " conditions for ", rows,
+                                                 " rows; send one for each row, or one for all"));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

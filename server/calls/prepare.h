@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
@@ -21,18 +24,32 @@
 
 namespace hyperserve {
 
+// One plan of an automatic plan per row.
+struct Rung {
+  std::string plan;                    // canonical spelling
+  std::optional<double> bound_factor;  // as ResolvedPlan's
+  Work work;                           // of all rows of the request
+};
+
 struct Prepared {
   std::shared_ptr<const ServedModel> served;  // pinned
   ResolvedPlan plan;
-  Work work;  // without deadline and cancellation
+  Work work;                     // without deadline and cancellation
+  std::vector<Rung> later = {};  // one for each of plan.later
 };
 
 // The one function that knows the form in which the batcher and the engines take work. Fails as
-// SizeOf does.
+// SizeOf does, also where one of the later plans alone would take too much for all rows.
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
 
 // kInvalidArgument: the model is of another kind than the call needs.
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call);
+
+// A copy of the conditions of the rows: one for each, or one for all. Without dimensions where the
+// model has none. kInvalidArgument: the model has none and one came, or the other way round; else
+// as TakeRows. `rows_max` bounds them as it bounds the rows.
+absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
+                                         int64_t rows, Tier tier, int64_t rows_max);
 
 // The bytes that the reply may take: what the request asks for, else the default.
 // kInvalidArgument: it asks for more than reply_bytes_max.

@@ -25,6 +25,8 @@ absl::Status CheckStatesOnTheWay(const Plan& plan, const Task& task) {
   return absl::OkStatus();
 }
 
+constexpr char kPerRowLabel[] = "auto:per_row";  // one for all targets
+
 // The smallest tolerances that the arithmetic of a tier can meet: about one unit in the last place
 // of float32, and some hundred of double, whose field is rounded as well.
 double SmallestTolerance(Tier tier) { return tier == Tier::kDouble ? 1e-13 : 1e-7; }
@@ -116,7 +118,7 @@ std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
-    if ((plan.tier == Tier::kExact &&
+    if ((plan.tier == Tier::kExact && fixed->grid.uniform() &&
          std::find(claimed.begin(), claimed.end(), fixed->steps) != claimed.end())) {
       return resolved.text;
     }
@@ -126,15 +128,39 @@ std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   return absl::StrCat(hyper ? "hyper_" : "", Absl(NameOf(method).name), ":other");
 }
 
-}  // namespace
+// The bound that rows of the plan have in this task; nullopt: none.
+std::optional<double> BoundFactor(const ResolvedPlan& resolved, const ServedModel& model,
+                                  const Task& task) {
+  const PlanCalibration* measured = MeasuredOf(resolved, model);
+  if (measured == nullptr || !measured->bound || !IsMeasuredTask(model, task)) return std::nullopt;
+  const Generation* generation = resolved.generation.get();
+  if (generation == nullptr) return std::nullopt;
+  const Hypersolver::TableFacts* table =
+      generation->correction->table(resolved.plan.fixed()->steps);
+  if (table == nullptr || !table->spec->distance) return std::nullopt;
+  return measured->bound->factor;
+}
 
-absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
-                                         const Task& task, const CallLimits& limits) {
-  HS_RETURN_IF_ERROR(terms.plan.status());
+absl::Status NoBound(const ResolvedPlan& resolved, const ServedModel& model, const Task& task) {
+  std::vector<std::string> with;
+  const CorrectionState* learned = model.Find({.method = Method::kLearned});
+  if (learned != nullptr && learned->active != nullptr && IsMeasuredTask(model, task)) {
+    for (const PlanCalibration& one : learned->active->calibration.plans) {
+      if (one.bound) with.push_back(PrintPlan(one.plan));
+    }
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "plan '", resolved.text, "' has no bound of each row's error for what is asked; ",
+      with.empty() ? "no plan of this model has one" : absl::StrJoin(with, ", ") + " have one",
+      "; ask without want_error_bound"));
+}
+
+// `plan` is fixed or adaptive.
+absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
+                                        const ServedModel& model, const Task& task,
+                                        const CallLimits& limits) {
   ResolvedPlan resolved;
-  HS_ASSIGN_OR_RETURN(ServedPlan served, PlanFor(*terms.plan, model, task));
-  resolved.plan = served.plan;
-  resolved.reason = std::move(served.reason);
+  resolved.plan = plan;
   HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
@@ -154,6 +180,33 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   resolved.label = PlanLabel(resolved, model);
   const PlanCalibration* measured = MeasuredOf(resolved, model);
   if (measured != nullptr) resolved.error = measured->error_mean;
+  return resolved;
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
+                                         const Task& task, const CallLimits& limits) {
+  HS_RETURN_IF_ERROR(terms.plan.status());
+  HS_ASSIGN_OR_RETURN(ServedPlan served, PlanFor(*terms.plan, model, task));
+  HS_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolveOne(served.plan, terms, model, task, limits));
+  resolved.reason = std::move(served.reason);
+  if (task.want_bound || served.per_row) resolved.bound_factor = BoundFactor(resolved, model, task);
+  if (!served.per_row) {
+    if (task.want_bound && !resolved.bound_factor) return NoBound(resolved, model, task);
+    return resolved;
+  }
+  AskTerms later_terms = terms;
+  for (const Plan& plan : served.later) {
+    later_terms.generation = plan.hypersolved() ? terms.generation : 0;
+    HS_ASSIGN_OR_RETURN(ResolvedPlan later, ResolveOne(plan, later_terms, model, task, limits));
+    later.bound_factor = BoundFactor(later, model, task);
+    resolved.later.push_back(std::move(later));
+  }
+  resolved.row_target = served.per_row->target_error;
+  resolved.text = PrintPlan({.choice = *served.per_row, .tier = resolved.plan.tier});
+  resolved.label = kPerRowLabel;
+  resolved.error.reset();
   return resolved;
 }
 

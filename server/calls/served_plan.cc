@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/choose_ladder.h"
 #include "core/model/repository/choose_plan.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -18,11 +20,6 @@ namespace {
 // Calibration measures Classify and Sample.
 Direction MeasuredDirection(const ModelSpec& spec) {
   return spec.kind == ModelKind::kFlow ? Direction::kNoiseToData : Direction::kForward;
-}
-
-bool IsMeasuredTask(const ServedModel& model, const Task& task) {
-  const ModelSpec& spec = model.model->spec();
-  return task.direction == MeasuredDirection(spec) && task.span == spec.span;
 }
 
 // Can the plan do the task at all, where it is served?
@@ -42,6 +39,7 @@ std::vector<PlanOption> OptionsFor(const ServedModel& model, const Task& task, T
     for (const PlanCalibration& one : calibration.plans) {
       if (one.plan.tier != tier || one.plan.hypersolved() != hypersolved) continue;
       if (task.log_density && !one.log_density_error) continue;
+      if (task.want_bound && !one.bound) continue;
       if (!Fits(one.plan, task, model)) continue;
       options.push_back({.measured = &one, .seconds = SecondsOf(one, task.rows)});
     }
@@ -54,13 +52,39 @@ std::vector<PlanOption> OptionsFor(const ServedModel& model, const Task& task, T
   return options;
 }
 
+// Plans whose rows have one generation at most: those of a learned solver, and classical ones.
+absl::StatusOr<ServedPlan> PerRow(const AutoPlan& wanted, const ServedModel& model, Task task,
+                                  Tier tier) {
+  task.want_bound = false;  // plans without a bound may be the last
+  std::vector<PlanOption> options = OptionsFor(model, task, tier);
+  std::erase_if(options, [](const PlanOption& option) {
+    const Plan& plan = option.measured->plan;
+    return plan.hypersolved() && plan.fixed()->method.method != Method::kLearned;
+  });
+  HS_ASSIGN_OR_RETURN(const auto ladder, ChooseLadder(*wanted.target_error, options));
+  ServedPlan served{.plan = ladder.front().measured->plan, .per_row = wanted};
+  std::vector<std::string> names;
+  for (const PlanOption& option : ladder) names.push_back(PrintPlan(option.measured->plan));
+  for (size_t i = 1; i < ladder.size(); ++i) served.later.push_back(ladder[i].measured->plan);
+  served.reason = absl::StrCat("chosen for '", PrintPlan({.choice = wanted}),
+                               "' among what was measured: ", absl::StrJoin(names, ", then "));
+  return served;
+}
+
 absl::StatusOr<ServedPlan> Automatic(const AutoPlan& wanted, const ServedModel& model,
                                      const Task& task, Tier tier) {
-  const auto chosen = ChoosePlan(wanted, OptionsFor(model, task, tier));
-  if (!chosen.ok()) {
-    return Annotate(chosen.status(),
-                    absl::StrCat("model '", model.name, "', tier ", Absl(TierName(tier))));
+  const auto annotated = [&](const absl::Status& status) {
+    return Annotate(
+        status,
+        absl::StrCat("model '", model.name, "', tier ", Absl(TierName(tier)),
+                     task.want_bound && !wanted.per_row ? ", plans with an error bound" : ""));
+  };
+  if (wanted.per_row) {
+    absl::StatusOr<ServedPlan> served = PerRow(wanted, model, task, tier);
+    return served.ok() ? served : annotated(served.status());
   }
+  const auto chosen = ChoosePlan(wanted, OptionsFor(model, task, tier));
+  if (!chosen.ok()) return annotated(chosen.status());
   return ServedPlan{
       .plan = chosen->measured->plan,
       .reason = absl::StrCat(
@@ -98,6 +122,11 @@ std::string WhyNotServed(const FixedPlan& plan, const ServedModel& model) {
 
 }  // namespace
 
+bool IsMeasuredTask(const ServedModel& model, const Task& task) {
+  const ModelSpec& spec = model.model->spec();
+  return task.direction == MeasuredDirection(spec) && task.span == spec.span;
+}
+
 ServedPlan DefaultOf(const ServedModel& model) {
   const Plan plan = DefaultPlanOf(model.calibration);
   if (!plan.hypersolved()) return {.plan = plan};
@@ -126,7 +155,10 @@ absl::StatusOr<ServedPlan> PlanFor(const Plan& asked, const ServedModel& model, 
   } else if (wanted != nullptr) {
     HS_ASSIGN_OR_RETURN(served, Automatic(*wanted, model, task, served.plan.tier));
   }
-  if (asked.tier != Tier::kExact) served.plan.tier = asked.tier;
+  if (asked.tier != Tier::kExact) {
+    served.plan.tier = asked.tier;
+    for (Plan& later : served.later) later.tier = asked.tier;
+  }
   return served;
 }
 

@@ -19,6 +19,7 @@ struct Task {
   bool want_state = true;       // z(s1)
   bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1))
+  bool want_bound = false;      // of each row's error
   int64_t rows = 1;             // of the request, unchecked: a plan is chosen by their time
 };
 

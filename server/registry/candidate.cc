@@ -8,6 +8,7 @@
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/io/tensor.h"
 #include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
@@ -31,18 +32,34 @@ absl::StatusOr<Calibration> ParseCalibrationOf(const Model& model, std::string_v
   return calibration;
 }
 
-absl::Status CheckProbeValues(const HostTensor& probe, bool unit_range) {
-  if (probe.dtype == Dtype::kU8) return absl::OkStatus();
-  for (const float value : probe.as<float>()) {
+absl::Status CheckProbeValues(const char* name, const HostTensor& values, bool unit_range) {
+  if (values.dtype == Dtype::kU8) return absl::OkStatus();
+  for (const float value : values.as<float>()) {
     if (!std::isfinite(value) || (unit_range && (value < 0.0f || value > 1.0f))) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "x holds ", value, unit_range ? ", outside [0, 1]" : ", which is not finite"));
+          name, " holds ", value, unit_range ? ", outside [0, 1]" : ", which is not finite"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<HostTensor> ParseProbe(const std::string& bytes, const Model& model) {
+// One condition for each of the probe's rows.
+absl::StatusOr<HostTensor> ParseConditions(const SafetensorsFile& file, const Model& model,
+                                           int64_t rows) {
+  if (model.spec().condition.empty()) return HostTensor();
+  HS_ASSIGN_OR_RETURN(const TensorView found, file.Find("condition"));
+  const Shape wanted = {rows, model.spec().condition[0]};
+  if (found.dtype != Dtype::kF32 || found.shape != wanted) {
+    return absl::InvalidArgumentError(absl::StrCat("condition is ", Absl(DtypeName(found.dtype)),
+                                                   " ", ShapeText(found.shape), ", wanted F32 ",
+                                                   ShapeText(wanted)));
+  }
+  HostTensor condition = HostTensor::CopyOf(found);
+  HS_RETURN_IF_ERROR(CheckProbeValues("condition", condition, /*unit_range=*/false));
+  return condition;
+}
+
+absl::StatusOr<Probe> ParseProbe(const std::string& bytes, const Model& model) {
   const bool flow = model.spec().kind == ModelKind::kFlow;
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
   HS_ASSIGN_OR_RETURN(const TensorView x, file.Find("x"));
@@ -59,8 +76,9 @@ absl::StatusOr<HostTensor> ParseProbe(const std::string& bytes, const Model& mod
                                                    kProbeRowsMin, " to ", kProbeRowsMax,
                                                    " rows of ", ShapeText(row)));
   }
-  HostTensor probe = HostTensor::CopyOf(x);
-  HS_RETURN_IF_ERROR(CheckProbeValues(probe, !flow && model.spec().input.unit_range));
+  Probe probe{.x = HostTensor::CopyOf(x), .condition = {}};
+  HS_RETURN_IF_ERROR(CheckProbeValues("x", probe.x, !flow && model.spec().input.unit_range));
+  HS_ASSIGN_OR_RETURN(probe.condition, ParseConditions(file, model, x.shape[0]));
   return probe;
 }
 
@@ -118,7 +136,7 @@ absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, in
     HS_RETURN_IF_ERROR(Annotate(calibration.status(), "calibration.json"));
     generation->calibration = *std::move(calibration);
   }
-  absl::StatusOr<HostTensor> probe = ParseProbe(files.at("probe.safetensors"), model);
+  absl::StatusOr<Probe> probe = ParseProbe(files.at("probe.safetensors"), model);
   HS_RETURN_IF_ERROR(Annotate(probe.status(), "probe.safetensors"));
   return Candidate{.generation = std::move(generation), .probe = *std::move(probe)};
 }

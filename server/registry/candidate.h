@@ -7,18 +7,18 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
+#include "server/registry/gate_decision.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
 
 struct Candidate {
   std::shared_ptr<const Generation> generation;
-  HostTensor probe;  // classifiers: model inputs [rows, ...]; flows: states at the start of a solve
+  Probe probe;
 };
 
 // Checks the manifest, the spec, the tensors, the digests, that all numbers are finite, the

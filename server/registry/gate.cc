@@ -26,12 +26,14 @@ namespace {
 // References to keep: both probes of a few corrections. One more empties the map first.
 constexpr size_t kReferencesMax = 64;
 
-std::string ReferenceKey(const GateInput& input, const HostTensor& probe) {
-  const std::string_view bytes(reinterpret_cast<const char*>(probe.bytes.data()),
-                               probe.bytes.size());
-  return absl::StrCat(input.model->base_digest(), "/",
-                      static_cast<int>(input.candidate->spec().direction), "/",
-                      static_cast<int>(probe.dtype), "/", Sha256Hex(bytes));
+std::string Digest(const HostTensor& rows) {
+  return Sha256Hex({reinterpret_cast<const char*>(rows.bytes.data()), rows.bytes.size()});
+}
+
+std::string ReferenceKey(const GateInput& input, const Probe& probe) {
+  return absl::StrCat(
+      input.model->base_digest(), "/", static_cast<int>(input.candidate->spec().direction), "/",
+      static_cast<int>(probe.x.dtype), "/", Digest(probe.x), "/", Digest(probe.condition));
 }
 
 BatchSpec SpecOf(const GateInput& input) {
@@ -46,7 +48,7 @@ BatchSpec SpecOf(const GateInput& input) {
 double ExaminationMacs(const GateInput& input) {
   const HypersolverSpec& spec = input.candidate->spec();
   double rows = 0, steps = 0;
-  for (const HostTensor& probe : input.probes) rows += static_cast<double>(probe.shape[0]);
+  for (const Probe& probe : input.probes) rows += static_cast<double>(probe.x.shape[0]);
   if (spec.learned()) {
     double macs = 0;
     for (const int evaluations : spec.steps) {
@@ -75,15 +77,16 @@ EngineGate::EngineGate(DeviceRuntime* runtime, std::function<bool()> cancelled)
     : runtime_(runtime), cancelled_(std::move(cancelled)) {}
 
 absl::StatusOr<Solution> EngineGate::Solve(const BatchSpec& spec, const StepPlan& plan,
-                                           const HostTensor& probe) {
-  const auto run = [this](const BatchSpec& all, const StepPlan& under, const Segment& segment) {
-    return SolveAlone(*runtime_, all, under, segment, cancelled_);
+                                           const Probe& probe) {
+  const auto run = [this](const BatchSpec& solved, const StepPlan& under, const Segment& segment) {
+    return SolveAlone(*runtime_, solved, under, segment, cancelled_);
   };
-  return SolveRows(spec, plan, probe.view(), probe.shape[0], run);
+  const Segment all = {
+      .rows = probe.x.shape[0], .data = probe.x.view(), .condition = probe.condition.view()};
+  return SolveRows(spec, plan, all, all.rows, run);
 }
 
-absl::StatusOr<const Solution*> EngineGate::Reference(const GateInput& input,
-                                                      const HostTensor& probe) {
+absl::StatusOr<const Solution*> EngineGate::Reference(const GateInput& input, const Probe& probe) {
   const std::string key = ReferenceKey(input, probe);
   if (const auto found = references_.find(key); found != references_.end()) return &found->second;
   const AdaptivePlan plan = {.method = {.method = Method::kDopri5},
@@ -107,7 +110,7 @@ absl::StatusOr<double> EngineGate::MeanError(const GateInput& input, const Fixed
   BatchSpec spec = SpecOf(input);
   spec.correction = std::move(correction);
   double sum = 0.0, rows = 0.0;
-  for (const HostTensor& probe : input.probes) {
+  for (const Probe& probe : input.probes) {
     HS_ASSIGN_OR_RETURN(const Solution* reference, Reference(input, probe));
     HS_ASSIGN_OR_RETURN(const Solution solution, Solve(spec, plan, probe));
     const PlanError error = ErrorAgainst(*reference, solution);

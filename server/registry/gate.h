@@ -12,7 +12,6 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
-#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/plan/plan.h"
 #include "server/registry/gate_decision.h"
@@ -35,9 +34,8 @@ class EngineGate {
   absl::StatusOr<std::vector<GateMeasurement>> Measure(const GateInput& input);
 
  private:
-  absl::StatusOr<Solution> Solve(const BatchSpec& spec, const StepPlan& plan,
-                                 const HostTensor& probe);
-  absl::StatusOr<const Solution*> Reference(const GateInput& input, const HostTensor& probe);
+  absl::StatusOr<Solution> Solve(const BatchSpec& spec, const StepPlan& plan, const Probe& probe);
+  absl::StatusOr<const Solution*> Reference(const GateInput& input, const Probe& probe);
   // The errors of classical plans that were measured already, by their spelling.
   using Errors = std::map<std::string, double>;
   // Fills in the best classical plan of no greater MACs than learned:n, and its error.

@@ -20,14 +20,20 @@ namespace hyperserve {
 // serving. DecideGate ignores differences to the active generation below this number.
 inline constexpr double kGateReferenceTolerance = 1e-6;
 
+// Rows to measure on: model inputs before preprocessing; of flows, states at the start of the
+// solve.
+struct Probe {
+  HostTensor x;          // [rows, ...]
+  HostTensor condition;  // [rows, features]; without dimensions where the model has none
+};
+
 // What is to be measured. The probes are the candidate's and, where it differs, the active
-// generation's. Their rows are model inputs before preprocessing; of flows, states at the start of
-// the solve.
+// generation's.
 struct GateInput {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> candidate;
   std::shared_ptr<const Hypersolver> active;  // null: none is served
-  std::vector<HostTensor> probes;             // at least one
+  std::vector<Probe> probes;                  // at least one
   // The publisher says that the candidate may serve less than the active generation (CheckKeeps).
   bool may_narrow = false;
 };

@@ -205,7 +205,10 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
                      .may_narrow = may_narrow_};
   if (active_.has_value()) {
     input.active = active_->generation->correction;
-    if (active_->probe.bytes != candidate.probe.bytes) input.probes.push_back(active_->probe);
+    const Probe &active = active_->probe, &own = candidate.probe;
+    const bool same =
+        active.x.bytes == own.x.bytes && active.condition.bytes == own.condition.bytes;
+    if (!same) input.probes.push_back(active);
   }
   HS_ASSIGN_OR_RETURN(outcome->gate, services_->measure(input));
   const Verdict verdict = DecideGate(outcome->gate, services_->margin);

@@ -1,5 +1,3 @@
-#include "server/rpc/admin_service.h"
-
 #include <limits>
 #include <optional>
 #include <utility>
@@ -13,6 +11,7 @@
 #include "server/rpc/call.h"
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
+#include "server/rpc/services.h"
 #include "server/rpc/unary_call.h"
 #include "server/rpc/watch_models.h"
 

@@ -201,10 +201,15 @@ void Call::Bind(Prepared& prepared) {
   prepared.work.patience = patience();
   const auto& headers = context_->client_metadata();
   const auto named = headers.find({kClientHeader.data(), kClientHeader.size()});
-  prepared.work.client = ClientOf(
+  const ClientKey client = ClientOf(
       context_->peer(), named == headers.end()
                             ? std::string_view()
                             : std::string_view(named->second.data(), named->second.size()));
+  prepared.work.client = client;
+  for (Rung& rung : prepared.later) {
+    rung.work.patience = prepared.work.patience;
+    rung.work.client = client;
+  }
 }
 
 void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& times) {

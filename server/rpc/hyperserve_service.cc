@@ -1,5 +1,3 @@
-#include "server/rpc/hyperserve_service.h"
-
 #include <utility>
 
 #include "core/io/tensor.h"
@@ -11,6 +9,7 @@
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/sample_stream.h"
+#include "server/rpc/services.h"
 #include "server/rpc/solve_call.h"
 #include "server/rpc/unary_call.h"
 #include "server/rpc/wire.h"

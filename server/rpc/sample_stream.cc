@@ -8,6 +8,7 @@
 #include "server/calls/info.h"
 #include "server/rpc/call.h"
 #include "server/rpc/environment.h"
+#include "server/rpc/solve_call.h"
 #include "server/rpc/wire.h"
 
 namespace hyperserve {
@@ -115,12 +116,11 @@ void SampleStream::Submit(int64_t chunk) {
     const std::lock_guard lock(mutex_);
     self = self_;
   }
-  environment_->batcher->Submit(
-      ChunkOf(stream_, begin, RowsBefore(chunk + 1) - begin),
-      [self, chunk](absl::StatusOr<WorkResult> result, const WorkTimes& times) {
-        self->TakeChunk(chunk, std::move(result), times);
-        self->Pump();
-      });
+  SubmitRungs(environment_->batcher, ChunkOf(stream_, begin, RowsBefore(chunk + 1) - begin),
+              [self, chunk](absl::StatusOr<WorkResult> result, const WorkTimes& times) {
+                self->TakeChunk(chunk, std::move(result), times);
+                self->Pump();
+              });
 }
 
 void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,

@@ -1,9 +1,11 @@
-// A unary call that solves, in any protocol.
+// What calls that solve share: a unary call, in any protocol, and the plans of an automatic plan
+// per row, which run one after the other.
 #pragma once
 
 #include <utility>
 
 #include "core/base/status.h"
+#include "server/batching/batcher.h"
 #include "server/batching/work.h"
 #include "server/calls/classify.h"
 #include "server/calls/flow.h"
@@ -14,6 +16,14 @@
 #include "server/rpc/unary_call.h"
 
 namespace hyperserve {
+
+// Submits the work of all rows; then, while rows have a bound above the plan's row_target or
+// failed, the work of these rows under the next plan. `done` gets what the rows' last plans gave,
+// with the costs of all their plans, the bounds and the rows of each plan; the time of the later
+// plans, also in queues, counts as time of solving. It is called exactly once, like that of
+// Batcher::Submit, and with the first failure of any plan. Returns at once. The batcher must
+// outlive the call.
+void SubmitRungs(Batcher* batcher, Prepared prepared, WorkDone done);
 
 // Pins the model, prepares the work of the ask and queues it; never waits. A solver thread then
 // calls write(answer), which fills the reply, and answers the call. An error answers the call
@@ -35,18 +45,18 @@ void StartSolve(Environment* environment, UnaryCall* unary, Ask ask, Write write
     unary->Answer(prepared.status());
     return;
   }
-  environment->batcher->Submit(
-      prepared->work, [unary, write, ask = std::move(ask), served = prepared->served,
-                       info = InfoOf(*prepared, unary->call().id())](
-                          absl::StatusOr<WorkResult> result, const WorkTimes& times) mutable {
-        const absl::Status status = result.status();
-        unary->call().Record(result, times);
-        if (status.ok()) {
-          SetTimes(times, info);
-          write(MakeAnswer(ask, *served, std::move(info), *std::move(result)));
-        }
-        unary->Answer(status);
-      });
+  SubmitRungs(environment->batcher, *prepared,
+              [unary, write, ask = std::move(ask), served = prepared->served,
+               info = InfoOf(*prepared, unary->call().id())](absl::StatusOr<WorkResult> result,
+                                                             const WorkTimes& times) mutable {
+                const absl::Status status = result.status();
+                unary->call().Record(result, times);
+                if (status.ok()) {
+                  SetTimes(times, info);
+                  write(MakeAnswer(ask, *served, std::move(info), *std::move(result)));
+                }
+                unary->Answer(status);
+              });
 }
 
 }  // namespace hyperserve

@@ -12,6 +12,8 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_grid.h"
+#include "server/batching/work.h"
 #include "server/calls/resolve.h"
 #include "server/calls/served_plan.h"
 #include "server/registry/served_model.h"
@@ -41,9 +43,14 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
   switch (wire.choice_case()) {
     case v1::Plan::kFixed: {
       HS_ASSIGN_OR_RETURN(const MethodChoice method, ParseMethod(wire.fixed().method()));
+      StepGrid grid;
+      if (const std::string& text = wire.fixed().grid(); !text.empty()) {
+        HS_ASSIGN_OR_RETURN(grid, ParseStepGrid(text));
+      }
       plan.choice = FixedPlan{.method = method,
                               .steps = wire.fixed().steps(),
-                              .hypersolved = wire.fixed().hypersolved()};
+                              .hypersolved = wire.fixed().hypersolved(),
+                              .grid = std::move(grid)};
       break;
     }
     case v1::Plan::kAdaptive: {
@@ -60,6 +67,7 @@ absl::StatusOr<Plan> StructuredPlan(const v1::Plan& wire) {
       if (wire.automatic().time_budget_seconds() != 0) {
         automatic.time_budget_seconds = wire.automatic().time_budget_seconds();
       }
+      automatic.per_row = wire.automatic().per_row();
       plan.choice = automatic;
       break;
     }
@@ -104,7 +112,7 @@ v1::RowStatus RowStatusToWire(RowStatus status) {
   return v1::ROW_STATUS_UNSPECIFIED;
 }
 
-// Sets the four lists that SolveInfo and SampleChunk both have.
+// Sets the lists that SolveInfo and SampleChunk both have.
 template <class Message>
 void FiguresToWire(const SolveInfo& info, Message* message) {
   message->mutable_nfe()->Assign(info.nfe.begin(), info.nfe.end());
@@ -113,6 +121,14 @@ void FiguresToWire(const SolveInfo& info, Message* message) {
   message->mutable_macs()->Assign(info.macs.begin(), info.macs.end());
   message->clear_row_status();
   for (const RowStatus status : info.row_status) message->add_row_status(RowStatusToWire(status));
+  message->mutable_error_bound()->Assign(info.error_bound.begin(), info.error_bound.end());
+  message->clear_plan_rows();
+  for (const PlanRows& one : info.plan_rows) {
+    v1::PlanRows* rows = message->add_plan_rows();
+    rows->set_plan(one.plan);
+    rows->set_rows(one.rows);
+    rows->set_rows_ended(one.rows_ended);
+  }
 }
 
 void ToWire(const CorrectionState& state, v1::CorrectionInfo* info) {
@@ -146,6 +162,7 @@ void AddPlans(const Calibration& calibration, v1::GetModelReply* reply) {
     info->set_seconds_per_row(plan.seconds_per_row);
     info->set_wins(plan.wins);
     info->set_heavy_tail(plan.heavy_tail);
+    if (plan.bound) info->set_bound_factor(plan.bound->factor);
     for (const BatchTime& time : plan.times) {
       v1::PlanInfo::Time* one = info->add_times();
       one->set_rows(time.rows);
@@ -169,13 +186,16 @@ absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire) {
 }
 
 AskTerms TermsFromWire(const v1::SolveOptions& options) {
-  return {.model = options.model(),
-          .plan = PlanFromWire(options.plan()),
-          .max_steps = options.max_steps(),
-          .generation = options.generation(),
-          .request_id = options.request_id(),
-          .max_reply_bytes = options.max_reply_bytes(),
-          .reply_dtype = ReplyDtypeFromWire(options.reply_dtype())};
+  AskTerms terms{.model = options.model(),
+                 .plan = PlanFromWire(options.plan()),
+                 .max_steps = options.max_steps(),
+                 .generation = options.generation(),
+                 .request_id = options.request_id(),
+                 .max_reply_bytes = options.max_reply_bytes(),
+                 .reply_dtype = ReplyDtypeFromWire(options.reply_dtype()),
+                 .want_error_bound = options.want_error_bound()};
+  if (options.has_condition()) terms.condition = RowsFromWire(options.condition());
+  return terms;
 }
 
 AskedRows RowsFromWire(const v1::Tensor& wire) {
@@ -234,6 +254,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->set_kind(std::string(ModelKindName(spec.kind)));
   summary->set_base_digest(served.model->base_digest());
   summary->mutable_input_shape()->Assign(spec.input.shape.begin(), spec.input.shape.end());
+  summary->mutable_condition_shape()->Assign(spec.condition.begin(), spec.condition.end());
   summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
   summary->set_default_plan_problem(DefaultOf(served).reason);
   summary->set_problem(served.problem);

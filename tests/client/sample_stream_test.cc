@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "client/deadline.h"
 #include "client/retry.h"
@@ -77,6 +78,35 @@ TEST(SampleStream, EachRowOnceInOrder) {
   ASSERT_TRUE(received.summary.ok()) << received.summary.status();
   EXPECT_EQ(received.summary->plan(), "heun:1");
   EXPECT_EQ(received.rows, Range(100, 35));
+}
+
+// A condition goes with its row: a resumed stream asks for those of the rows that are left.
+TEST(SampleStream, ResumesWithTheConditionsOfItsRows) {
+  for (const int64_t conditions : {int64_t{35}, int64_t{1}}) {
+    FakeDaemon daemon;
+    std::vector<std::string> seen;
+    daemon.on_stream = [&](int, grpc::ServerContext&, const v1::SampleStreamRequest& request,
+                           FakeDaemon::ChunkWriter& writer) {
+      const v1::Tensor& condition = request.sample().options().condition();
+      seen.push_back(absl::StrCat(condition.shape(0), ":", condition.data().substr(0, 1)));
+      return Send(request.sample(), 2 * kChunkRows, writer) ? grpc::Status::OK : Broken();
+    };
+    v1::SampleStreamRequest request = Request(0, 35);
+    v1::Tensor& condition = *request.mutable_sample()->mutable_options()->mutable_condition();
+    condition.set_dtype(v1::DTYPE_U8);
+    condition.add_shape(conditions);
+    condition.add_shape(1);
+    for (int64_t i = 0; i < conditions; ++i) {
+      condition.mutable_data()->push_back(static_cast<char>('A' + i));
+    }
+    Client client(daemon.options());
+    ASSERT_TRUE(client
+                    .SampleStream(request, Deadline::In(kAmple),
+                                  [](const v1::SampleChunk&) { return absl::OkStatus(); })
+                    .ok());
+    EXPECT_THAT(seen, conditions == 1 ? testing::ElementsAre("1:A", "1:A")
+                                      : testing::ElementsAre("35:A", "15:U"));
+  }
 }
 
 TEST(SampleStream, ResumesAfterItsLastRowOnTheSameGeneration) {

@@ -41,6 +41,8 @@ struct PlannedSolve {
   int64_t max_steps = kMaxStepsDefault;
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
+  TensorView condition = {};  // of the rows, or one for all
+  bool want_distance = false;
 };
 
 inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
@@ -53,7 +55,8 @@ inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
                  .span = solve.span,
                  .save_at = solve.save_at,
                  .want_outputs = solve.want_outputs,
-                 .log_density = solve.log_density};
+                 .log_density = solve.log_density,
+                 .want_distance = solve.want_distance};
   SetPlan(solve.plan, spec);
   return spec;
 }
@@ -65,7 +68,10 @@ inline StepControl ControlOf(const PlannedSolve& solve) {
 inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSolve& solve,
                                          const TensorView& rows) {
   return SolveAlone(runtime, SpecOf(solve, rows.dtype), solve.plan,
-                    {.rows = rows.shape.at(0), .data = rows, .control = ControlOf(solve)});
+                    {.rows = rows.shape.at(0),
+                     .data = rows,
+                     .condition = solve.condition,
+                     .control = ControlOf(solve)});
 }
 
 }  // namespace hyperserve

@@ -126,6 +126,24 @@ class Drawing {
   LayerList layers_;
 };
 
+std::vector<LayerExample> ConditionExamples() {
+  const Shape features = {4}, images = {4, 6, 5};
+  return {{{ConditionCatLayer{.features = kConditionFeatures}}, features},
+          {{ConditionCatLayer{.features = kConditionFeatures, .first = true}}, images},
+          {{ConditionFilmLayer{.features = kConditionFeatures,
+                               .layers = {{DepthCatLayer{}},
+                                          {TanhLayer{}},
+                                          {LinearLayer{.in = kConditionFeatures + 1, .out = 8}}}}},
+           images},
+          {{ConditionFilmLayer{.features = kConditionFeatures,
+                               .gate = FilmGate::kSigmoid,
+                               .layers = {{LinearLayer{.in = kConditionFeatures, .out = 8}}}}},
+           features},
+          {{FilmLayer{.layers = {{ConditionCatLayer{.features = kConditionFeatures}},
+                                 {LinearLayer{.in = kConditionFeatures + 1, .out = 8}}}}},
+           features}};
+}
+
 std::vector<LayerExample> DepthExamples() {
   const Shape features = {4}, images = {4, 6, 5};
   return {{{FilmLayer{.layers = {{SinusoidalLayer{.features = 6, .max_period = 100, .scale = 3}},
@@ -190,6 +208,7 @@ std::vector<LayerExample> LayerExamples() {
       {{AttentionLayer{.channels = 4, .heads = 2}}, images},
       {{AttentionLayer{.channels = 4}}, images}};
   for (const LayerExample& example : DepthExamples()) examples.push_back(example);
+  for (const LayerExample& example : ConditionExamples()) examples.push_back(example);
   for (const Layer& activation : Activations()) {
     examples.push_back({activation, features});
     examples.push_back({activation, images});

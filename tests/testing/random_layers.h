@@ -15,6 +15,8 @@ struct LayerExample {
   Layer layer;
   Shape row;
 };
+// The numbers of the condition that examples read.
+inline constexpr int64_t kConditionFeatures = 3;
 // At least one of each kind in the table, with fields away from their defaults.
 std::vector<LayerExample> LayerExamples();
 

@@ -11,6 +11,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/depth.h"
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
@@ -105,6 +106,29 @@ HypersolverSpec FlowCorrectionSpec() {
   return spec;
 }
 
+ModelSpec ConditionalFlowSpec() {
+  ModelSpec spec = FlowSpec();
+  spec.condition = {3};
+  spec.field = {{ConditionCatLayer{.features = 3}},
+                {DepthCatLayer{}},
+                Linear(6, 30),
+                {TanhLayer{}},
+                {ConditionFilmLayer{.features = 3, .layers = {Linear(3, 60)}}},
+                Linear(30, 31),
+                {SoftplusLayer{}},
+                Linear(31, 2)};
+  return spec;
+}
+
+HypersolverSpec ConditionalCorrectionSpec() {
+  HypersolverSpec spec = FlowCorrectionSpec();
+  spec.net = {{ConditionCatLayer{.features = 3, .first = true}},
+              Linear(11, 17),
+              {SiluLayer{}},
+              Linear(17, 2)};
+  return spec;
+}
+
 ModelSpec ImageSpec() {
   ModelSpec spec;
   spec.input = {.shape = {1, 12, 12}, .unit_range = true, .mean = {0.25}, .deviation = {0.5}};
@@ -162,7 +186,8 @@ GenerationBytes LearnedFrom(const std::vector<FixedPlan>& plans, Coefficients ki
   std::map<std::string, HostTensor> tensors;  // F64: as exact as the plans
   for (const FixedPlan& plan : plans) {
     const auto table = ClassicalTable(plan, spec.span[0], spec.span[1]);
-    const TableSpec entry = {.evaluations = table.evaluations(), .coefficients = kind};
+    const TableSpec entry = {
+        .evaluations = table.evaluations(), .coefficients = kind, .distance = kind};
     std::map<std::string, Shape> shapes = ExpectedCoefficients(entry, model.state_shape());
     const std::string prefix = TablePrefix(table.evaluations());
     const auto add = [&](const std::string& name, const std::vector<double>& values) {
@@ -189,6 +214,13 @@ GenerationBytes LearnedFrom(const std::vector<FixedPlan>& plans, Coefficients ki
     add(prefix + ".offset",
         std::vector<double>(static_cast<size_t>(channels * table.evaluations())));
     add(prefix + ".depth", table.nodes);
+    // z(s1) - x_0 - (s1 - s0) k_0
+    std::vector<double> distance(static_cast<size_t>(table.evaluations() + 2));
+    distance[0] = 1;
+    distance[1] = -1;
+    distance[2] = spec.span[0] - spec.span[1];
+    add(prefix + ".distance", spread(distance));
+    add(prefix + ".distance_offset", std::vector<double>(static_cast<size_t>(channels)));
     spec.tables.push_back(entry);
   }
   std::sort(spec.tables.begin(), spec.tables.end(),

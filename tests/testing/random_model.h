@@ -31,6 +31,9 @@ std::shared_ptr<const Hypersolver> RandomHypersolver(HypersolverSpec spec, const
 // Nets that the tests share. A flow in two dimensions, data to noise, whose field reads the depth.
 ModelSpec FlowSpec();
 HypersolverSpec FlowCorrectionSpec();
+// The same with a condition of three numbers, which field and correction read.
+ModelSpec ConditionalFlowSpec();
+HypersolverSpec ConditionalCorrectionSpec();
 // A classifier of images [1, 12, 12], sizes at which padding matters; state [8, 12, 12], 5 outputs.
 ModelSpec ImageSpec();
 HypersolverSpec ImageCorrectionSpec();
@@ -39,7 +42,8 @@ HypersolverSpec TablesSpec(const Model& model, Direction direction, Coefficients
 // The same for flows, with a table of 0 evaluations too.
 HypersolverSpec FlowTablesSpec(const Model& model, Coefficients kind);
 // A learned solver that computes what these classical plans do; one plan for each number of
-// evaluations. The spec's base_digest, direction and tables' numbers are filled in.
+// evaluations. The distance of a row is that from one step of euler. The spec's base_digest,
+// direction and tables' numbers are filled in.
 GenerationBytes LearnedFrom(const std::vector<FixedPlan>& plans, Coefficients kind,
                             const Model& model, Direction direction);
 

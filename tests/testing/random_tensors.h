@@ -21,8 +21,8 @@ inline TensorMap RandomTensors(const LayerList& layers, at::ScalarType dtype = a
 }
 
 inline at::Tensor Apply(const LayerList& layers, const TensorMap& tensors, const at::Tensor& x,
-                        const at::Tensor& depth = {}) {
-  return Net::Make(layers, "net", tensors).value().Apply(x, depth);
+                        const at::Tensor& depth = {}, const at::Tensor& condition = {}) {
+  return Net::Make(layers, "net", tensors).value().Apply(x, depth, condition);
 }
 
 // In double.

@@ -12,6 +12,7 @@
 #include "core/ode/solver.h"
 #include "core/ode/tableau.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve::testing {
 
@@ -22,12 +23,14 @@ struct Problem {
   double s0 = 0.0;
   double s1 = 1.0;
   std::vector<double> save_at = {};
+  StepGrid grid = {};
 };
 
 inline SolveOptions OptionsOf(const Problem& problem) {
   return {.tableau = problem.tableau,
           .stepping = SteppingOf(problem.control),
           .hypersolved = problem.hypersolved,
+          .grid = problem.grid,
           .s0 = problem.s0,
           .s1 = problem.s1,
           .save_at = problem.save_at};

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/io/file.h"
 #include "core/io/philox.h"
 #include "core/io/rows.h"
 #include "core/io/safetensors.h"
@@ -17,8 +20,12 @@
 namespace hyperserve {
 namespace {
 
-// The sets of points share no row: they differ in the upper half of the seed.
 constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
+constexpr int64_t kPointNumbers = 2;  // of a density
+constexpr int64_t kPointsBytesMax = int64_t{4} << 30;
+
+// The sets of points share no row: they differ in the upper half of the seed.
+uint64_t SeedOf(uint64_t seed, uint64_t set) { return seed | (set << 32); }
 
 // Reads the first of these files of the folder that is there.
 absl::StatusOr<RowsFile> ReadFirst(const std::string& folder,
@@ -67,7 +74,57 @@ absl::StatusOr<std::vector<int64_t>> LabelsIn(RowsFile file, int64_t classes) {
   return labels;
 }
 
+// The finite numbers of a file of points, [rows, shape].
+absl::StatusOr<HostTensor> PointsIn(const std::string& path, const Shape& shape) {
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadRows(path, ""));
+  const std::string name = file.name;
+  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), shape, 0));
+  rows = ConvertedTo(rows.view(), Dtype::kF32);
+  return AsInputs(std::move(rows), {}, name);
+}
+
+// Their conditions, [rows, shape].
+absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kPointsBytesMax));
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": points of a model with a condition are a safetensors file with the ",
+                     "tensors x and condition"));
+  }
+  const absl::StatusOr<TensorView> view = file->Find("condition");
+  if (!view.ok()) return Annotate(view.status(), path);
+  Shape wanted = shape;
+  wanted.insert(wanted.begin(), rows);
+  if (view->shape != wanted) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
+                                                   ", wanted is ", ShapeText(wanted)));
+  }
+  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
+}
+
+SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
+  SolveInputs some{.entry = all.entry, .rows = RowsAt(all.rows.view(), places)};
+  if (!all.condition.shape.empty()) some.condition = RowsAt(all.condition.view(), places);
+  return some;
+}
+
+absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::string_view what) {
+  if (rows <= set.count()) return RowsOf(set, 0, rows);
+  return absl::InvalidArgumentError(
+      absl::StrCat(rows, " ", Absl(what), " rows wanted, ", set.count(), " are there"));
+}
+
 }  // namespace
+
+SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
+  SolveInputs part{.entry = inputs.entry,
+                   .rows = HostTensor::CopyOf(RowsOf(inputs.rows.view(), begin, rows))};
+  if (!inputs.condition.shape.empty()) {
+    part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
+  }
+  return part;
+}
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
                                           const InputSpec& input, int64_t classes) {
@@ -97,24 +154,26 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   }
   const TensorView images = training.images.view();
   const int64_t fitted = training.rows() - validation;
-  entry_ = Entry::kInput;
-  training_ = HostTensor::CopyOf(RowsOf(images, 0, fitted));
-  validation_ = HostTensor::CopyOf(RowsOf(images, fitted, validation));
-  held_out_ = std::move(test.images);
+  const auto set = [](HostTensor rows) {
+    return SolveInputs{.entry = Entry::kInput, .rows = std::move(rows)};
+  };
+  files_ = Sets{.training = set(HostTensor::CopyOf(RowsOf(images, 0, fitted))),
+                .validation = set(HostTensor::CopyOf(RowsOf(images, fitted, validation))),
+                .held_out = set(std::move(test.images))};
   return absl::OkStatus();
 }
 
 absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& path) {
-  HS_ASSIGN_OR_RETURN(RowsFile file, ReadRows(path, ""));
-  const std::string name = file.name;
-  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), shape_, 0));
-  rows = ConvertedTo(rows.view(), Dtype::kF32);
-  HS_ASSIGN_OR_RETURN(const HostTensor points, AsInputs(std::move(rows), {}, name));
+  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, shape_));
+  HostTensor conditions;
+  if (!condition_.empty()) {
+    HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
+  }
   const training::Points& parts = recipe.data().points();
   const int64_t count = points.shape[0], held_out = parts.held_out_rows(),
                 fitted = count - held_out - parts.validation_rows();
   if (fitted < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", count, " rows; validation_rows ",
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", count, " rows; validation_rows ",
                                                    parts.validation_rows(), " and held_out_rows ",
                                                    held_out, " leave nothing to fit on"));
   }
@@ -123,10 +182,29 @@ absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& pa
   RandomStream stream(seed_, RandomPurpose::kData);
   for (int64_t i = count - 1; i > 0; --i) std::swap(order[i], order[stream.Below(i + 1)]);
   const std::span<const int64_t> places = order;
-  held_out_ = RowsAt(points.view(), places.first(held_out));
-  training_ = RowsAt(points.view(), places.subspan(held_out, fitted));
-  validation_ = RowsAt(points.view(), places.last(parts.validation_rows()));
+  const SolveInputs all{.rows = points, .condition = std::move(conditions)};
+  files_ = Sets{.training = AtPlaces(all, places.subspan(held_out, fitted)),
+                .validation = AtPlaces(all, places.last(parts.validation_rows())),
+                .held_out = AtPlaces(all, places.first(held_out))};
+  if (from_noise_) {  // to fit on, each batch draws its own
+    files_->validation.rows = Noise(kValidationSet, 0, parts.validation_rows());
+    files_->held_out.rows = Noise(kHeldOutSet, 0, held_out);
+  }
   return absl::OkStatus();
+}
+
+absl::Status InputSource::TakeDensity(const std::string& name) {
+  if (shape_ != Shape{2}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the recipe's densities are points of the plane, the model takes ",
+                     ShapeText(shape_), "; data.points takes rows of any shape"));
+  }
+  HS_ASSIGN_OR_RETURN(density_, Density::Named(name));
+  const int64_t features = condition_.empty() ? 0 : condition_[0];
+  if (density_->condition_features() == features) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the points of '", name, "' have ", density_->condition_features(),
+                   " numbers as their condition, condition.shape of the model says ", features));
 }
 
 absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelSpec& spec,
@@ -134,68 +212,75 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   InputSource source;
   source.seed_ = static_cast<uint64_t>(recipe.seed());
   source.shape_ = spec.input.shape;
+  source.condition_ = spec.condition;
+  source.from_noise_ = direction == Direction::kNoiseToData;
   if (spec.kind != ModelKind::kFlow) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
-  } else if (direction == Direction::kDataToNoise && recipe.data().has_points()) {
+  } else if (source.from_noise_ && spec.condition.empty()) {
+    return source;
+  } else if (recipe.data().has_points()) {
     HS_RETURN_IF_ERROR(source.TakePoints(recipe, data));
-  } else if (direction == Direction::kDataToNoise) {
-    if (spec.input.shape != Shape{2}) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the recipe's densities are points of the plane, the model takes ",
-                       ShapeText(spec.input.shape), "; data.points takes rows of any shape"));
-    }
-    HS_ASSIGN_OR_RETURN(source.density_, Density::Named(recipe.data().density()));
+  } else {
+    HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));
   }
   return source;
 }
 
-SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const {
-  const uint64_t seed = seed_ | (set << 32);
+HostTensor InputSource::Noise(uint64_t set, int64_t first, int64_t rows) const {
   Shape shape = shape_;
   shape.insert(shape.begin(), rows);
-  SolveInputs inputs{.entry = Entry::kState, .rows = HostTensor::Zeros(Dtype::kF32, shape)};
-  const std::span<float> values = inputs.rows.as<float>();
-  if (density_.has_value()) {
-    const std::vector<float> points = density_->Draw(seed, first, rows);
-    std::copy(points.begin(), points.end(), values.begin());
-    return inputs;
-  }
+  HostTensor result = HostTensor::Zeros(Dtype::kF32, shape);
+  const std::span<float> values = result.as<float>();
   std::vector<double> noise(values.size());
-  PhiloxNormals(seed, first, rows, static_cast<int64_t>(values.size()) / rows, noise);
+  PhiloxNormals(SeedOf(seed_, set), first, rows, ElementCount(shape_).value(), noise);
   std::copy(noise.begin(), noise.end(), values.begin());
+  return result;
+}
+
+SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const {
+  SolveInputs inputs;
+  if (from_noise_) inputs.rows = Noise(set, first, rows);
+  if (!density_.has_value()) return inputs;
+  const std::vector<float> drawn = density_->Draw(SeedOf(seed_, set), first, rows);
+  const int64_t features = density_->condition_features(), width = kPointNumbers + features;
+  const auto columns = [&](int64_t begin, int64_t count) {
+    HostTensor part = HostTensor::Zeros(Dtype::kF32, {rows, count});
+    const std::span<float> values = part.as<float>();
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(drawn.begin() + row * width + begin, count, values.begin() + row * count);
+    }
+    return part;
+  };
+  if (!from_noise_) inputs.rows = columns(0, kPointNumbers);
+  if (features > 0) inputs.condition = columns(kPointNumbers, features);
   return inputs;
 }
 
 SolveInputs InputSource::Training(int64_t index, int64_t rows) const {
-  if (training_.shape.empty()) return Drawn(kFitSet, index * rows, rows);
-  RandomStream stream(seed_ | (static_cast<uint64_t>(index + 1) << 32), RandomPurpose::kBatches);
-  std::vector<int64_t> indices(rows);
-  for (int64_t& i : indices) i = stream.Below(training_.shape[0]);
-  return {.entry = entry_, .rows = RowsAt(training_.view(), indices)};
-}
-
-absl::StatusOr<SolveInputs> InputSource::FirstOf(const HostTensor& set, int64_t rows,
-                                                 std::string_view what) const {
-  if (rows <= set.shape[0]) {
-    return SolveInputs{.entry = entry_, .rows = HostTensor::CopyOf(RowsOf(set.view(), 0, rows))};
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(rows, " ", Absl(what), " rows wanted, ", set.shape[0], " are there"));
+  if (!files_.has_value()) return Drawn(kFitSet, index * rows, rows);
+  RandomStream stream(SeedOf(seed_, index + 1), RandomPurpose::kBatches);
+  std::vector<int64_t> places(rows);
+  for (int64_t& place : places) place = stream.Below(files_->training.count());
+  SolveInputs drawn = AtPlaces(files_->training, places);
+  if (from_noise_) drawn.rows = Noise(kFitSet, index * rows, rows);
+  return drawn;
 }
 
 absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
-  if (training_.shape.empty()) return Drawn(kValidationSet, 0, rows);
-  return FirstOf(validation_, rows, "validation");
+  if (!files_.has_value()) return Drawn(kValidationSet, 0, rows);
+  return FirstOf(files_->validation, rows, "validation");
 }
 
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {
-  if (training_.shape.empty()) return Drawn(kHeldOutSet, 0, rows);
-  return FirstOf(held_out_, rows, "held-out");
+  if (!files_.has_value()) return Drawn(kHeldOutSet, 0, rows);
+  return FirstOf(files_->held_out, rows, "held-out");
 }
 
 absl::StatusOr<std::string> ProbeBytes(const InputSource& source, int64_t rows) {
   HS_ASSIGN_OR_RETURN(const SolveInputs inputs, source.Validation(rows));
-  return SerializeSafetensors({{"x", inputs.rows.view()}});
+  std::map<std::string, TensorView, std::less<>> tensors = {{"x", inputs.rows.view()}};
+  if (!inputs.condition.shape.empty()) tensors["condition"] = inputs.condition.view();
+  return SerializeSafetensors(tensors);
 }
 
 }  // namespace hyperserve

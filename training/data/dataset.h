@@ -37,18 +37,26 @@ absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart p
 struct SolveInputs {
   Entry entry = Entry::kState;
   HostTensor rows;
+  HostTensor condition = {};  // F32 [rows, features]; without dimensions: the model has none
 
   int64_t count() const { return rows.shape[0]; }
+  // All rows. It borrows both arrays.
+  Segment segment() const {
+    return {.rows = count(), .data = rows.view(), .condition = condition.view()};
+  }
 };
+// Rows [begin, begin + rows) with their conditions. Precondition: they are there.
+SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows);
 
 // The source of these rows. It has three sets that share no row: one to fit on, one to choose
 // checkpoints by (validation; it also fills the probe), one to report on (held out).
 class InputSource {
  public:
   // `direction` is that of the solves: kForward takes a classifier's images, kNoiseToData normal
-  // noise, kDataToNoise points of the recipe's density or of its file. `data` is the folder of
-  // images or the file of points; a density needs none. Fails as LoadImages and ReadRows do, and
-  // with kInvalidArgument where recipe and model do not fit.
+  // noise, kDataToNoise points of the recipe's density or of its file. In both directions a
+  // conditional flow has the conditions of these points. `data` is the folder of images or the file
+  // of points; a density needs none. Fails as LoadImages and ReadRows do, and with kInvalidArgument
+  // where recipe and model do not fit.
   static absl::StatusOr<InputSource> Make(const Recipe& recipe, const ModelSpec& spec,
                                           Direction direction, const std::string& data);
 
@@ -62,18 +70,22 @@ class InputSource {
   InputSource() = default;
   absl::Status TakeImages(const Recipe& recipe, const ModelSpec& spec, const std::string& folder);
   absl::Status TakePoints(const Recipe& recipe, const std::string& path);
+  absl::Status TakeDensity(const std::string& name);
+  HostTensor Noise(uint64_t set, int64_t first, int64_t rows) const;
   SolveInputs Drawn(uint64_t set, int64_t first, int64_t rows) const;
-  absl::StatusOr<SolveInputs> FirstOf(const HostTensor& set, int64_t rows,
-                                      std::string_view what) const;
 
   uint64_t seed_ = 0;
-  Shape shape_;
-  Entry entry_ = Entry::kState;
-  std::optional<Density> density_;               // noise without it
-  HostTensor training_, validation_, held_out_;  // of files; empty: rows are drawn
+  Shape shape_, condition_;         // of one row
+  bool from_noise_ = false;         // rows are noise, whatever file or density there is
+  std::optional<Density> density_;  // of points, or of their conditions
+  struct Sets {
+    SolveInputs training, validation, held_out;
+  };
+  std::optional<Sets> files_;  // nullopt: rows are drawn
 };
 
-// The bytes of probe.safetensors: the first validation rows. Fails as Validation does.
+// The bytes of probe.safetensors: the first validation rows, with their conditions. Fails as
+// Validation does.
 absl::StatusOr<std::string> ProbeBytes(const InputSource& source, int64_t rows);
 
 }  // namespace hyperserve

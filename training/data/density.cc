@@ -71,25 +71,40 @@ void Circles(std::span<const double> u, std::span<double> point) {
   point[1] = radius * std::sin(angle);
 }
 
+// The simulator "two moons" of likelihood-free inference (Greenberg, Nonnenmacher and Macke 2019,
+// "Automatic Posterior Transformation", appendix A.5.2). The point is the parameter, uniform on
+// [-1, 1]^2, the condition what the simulator makes of it: a point of a half moon, shifted by the
+// parameter. What led to an observation are two crescents, on either side of the line x + y = 0.
+void TwoMoons(std::span<const double> u, std::span<double> row) {
+  row[0] = 2.0 * u[0] - 1.0;
+  row[1] = 2.0 * u[1] - 1.0;
+  const double angle = kPi * (u[2] - 0.5);
+  const double radius = 0.1 + 0.01 * NormalPair(u[3], u[4])[0];
+  row[2] = radius * std::cos(angle) + 0.25 - std::abs(row[0] + row[1]) / std::numbers::sqrt2;
+  row[3] = radius * std::sin(angle) + (row[1] - row[0]) / std::numbers::sqrt2;
+}
+
 struct NamedDensity {
   std::string_view name;
   void (*draw_point)(std::span<const double>, std::span<double>);
+  int64_t condition_features = 0;
 };
 
-constexpr std::array<NamedDensity, 6> kDensities = {{
-    {"checkerboard", Checkerboard},
-    {"circles", Circles},
-    {"gaussians", Gaussians},
-    {"moons", Moons},
-    {"pinwheel", Pinwheel},
-    {"rings", Rings},
+constexpr std::array<NamedDensity, 7> kDensities = {{
+    {.name = "checkerboard", .draw_point = Checkerboard},
+    {.name = "circles", .draw_point = Circles},
+    {.name = "gaussians", .draw_point = Gaussians},
+    {.name = "moons", .draw_point = Moons},
+    {.name = "pinwheel", .draw_point = Pinwheel},
+    {.name = "rings", .draw_point = Rings},
+    {.name = "two_moons", .draw_point = TwoMoons, .condition_features = 2},
 }};
 
 }  // namespace
 
 absl::StatusOr<Density> Density::Named(std::string_view name) {
   for (const NamedDensity& density : kDensities) {
-    if (density.name == name) return Density(density.draw_point);
+    if (density.name == name) return Density(density.draw_point, density.condition_features);
   }
   return absl::InvalidArgumentError(absl::StrCat("no density '", std::string(name), "'; there are ",
                                                  absl::StrJoin(Names(), ", ")));
@@ -102,17 +117,16 @@ std::vector<std::string> Density::Names() {
 }
 
 std::vector<float> Density::Draw(uint64_t seed, uint64_t first_row, int64_t rows) const {
-  std::vector<float> points(2 * rows);
-  for (int64_t row = 0; row < rows; ++row) {
-    const auto words = RowWords(seed, first_row + row);
+  std::vector<float> all;
+  std::vector<double> row(2 + condition_features_);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto words = RowWords(seed, first_row + i);
     std::array<double, 8> uniforms;
-    for (size_t i = 0; i < words.size(); ++i) uniforms[i] = UnitUniform(words[i]);
-    std::array<double, 2> point{};
-    draw_point_(uniforms, point);
-    points[2 * row] = static_cast<float>(point[0]);
-    points[2 * row + 1] = static_cast<float>(point[1]);
+    for (size_t k = 0; k < words.size(); ++k) uniforms[k] = UnitUniform(words[k]);
+    draw_point_(uniforms, row);
+    all.insert(all.end(), row.begin(), row.end());
   }
-  return points;
+  return all;
 }
 
 }  // namespace hyperserve

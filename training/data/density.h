@@ -1,4 +1,5 @@
-// Two-dimensional densities to learn. Points are drawn from our own seeded generator.
+// Two-dimensional densities to learn, some of them conditional. Points are drawn from our own
+// seeded generator.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,23 @@ namespace hyperserve {
 class Density {
  public:
   // kInvalidArgument: there is no density of that name. The names are checkerboard, circles,
-  // gaussians, moons, pinwheel and rings.
+  // gaussians, moons, pinwheel, rings and two_moons.
   static absl::StatusOr<Density> Named(std::string_view name);
   static std::vector<std::string> Names();
 
-  // Points first_row to first_row + rows - 1 as x, y, x, y, ... Each is a pure function of seed and
-  // row number.
+  // Numbers of the condition that a point is drawn with; 0: the density is not conditional.
+  int64_t condition_features() const { return condition_features_; }
+
+  // Rows first_row to first_row + rows - 1: x, y and then the condition. Each is a pure function of
+  // seed and row number.
   std::vector<float> Draw(uint64_t seed, uint64_t first_row, int64_t rows) const;
 
  private:
-  using DrawPoint = void (*)(std::span<const double> uniforms, std::span<double> point);
-  explicit Density(DrawPoint draw_point) : draw_point_(draw_point) {}
+  using DrawPoint = void (*)(std::span<const double> uniforms, std::span<double> row);
+  Density(DrawPoint draw_point, int64_t condition_features)
+      : draw_point_(draw_point), condition_features_(condition_features) {}
   DrawPoint draw_point_;
+  int64_t condition_features_;
 };
 
 }  // namespace hyperserve

@@ -235,8 +235,17 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe) {
 
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
+absl::Status CheckTrainable(const ModelSpec& spec) {
+  if (spec.condition.empty() || spec.kind == ModelKind::kFlow) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "condition.shape is ", ShapeText(spec.condition),
+      ", and the trainer's images come without conditions; fit the net elsewhere, and publish it"));
+}
+
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
-  return ParseModelSpec(PrintProtoJson(recipe.model()));
+  HS_ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(PrintProtoJson(recipe.model())));
+  HS_RETURN_IF_ERROR(CheckTrainable(spec));
+  return spec;
 }
 
 absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model) {
@@ -275,9 +284,10 @@ absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Mo
 
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text) {
   HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
-  if (plan.fixed() == nullptr || plan.hypersolved() || plan.tier != Tier::kExact) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", std::string(text), "' is not a fixed classical plan like midpoint:4"));
+  if (plan.fixed() == nullptr || plan.hypersolved() || plan.tier != Tier::kExact ||
+      !plan.fixed()->grid.uniform()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", std::string(text), "' is not a fixed classical plan of equal steps like midpoint:4"));
   }
   return *plan.fixed();
 }

@@ -27,7 +27,11 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe);
 // Lower-case hex SHA-256 of the recipe's canonical bytes, for the provenance of a generation.
 std::string RecipeDigest(const Recipe& recipe);
 
-// The specs in the recipe, checked by the parsers of core/model, with their errors.
+// kUnimplemented: a classifier takes conditions, which no source of images has.
+absl::Status CheckTrainable(const ModelSpec& spec);
+
+// The specs in the recipe, checked by the parsers of core/model, with their errors, and by
+// CheckTrainable.
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
 // Fills in the base digest of `model`, and the range of eps from the fewest and the most steps of
 // the recipe.

@@ -123,13 +123,14 @@ absl::Status Fit::SwapTruth() {
   const SolveInputs inputs = source_.Training(truth_batches_++, fit_.truth_rows());
   HS_ASSIGN_OR_RETURN(const at::Tensor start,
                       InitialState(options_.model, inputs, options_.device));
+  const at::Tensor condition = ConditionOf(inputs, options_.device);
   HS_ASSIGN_OR_RETURN(const AdaptivePlan plan, ParseAdaptivePlan(fit_.truth()));
   const std::array<double, 2>& span = options_.model->spec().span;
   const std::vector<double> depths = Depths({fit_.steps().begin(), fit_.steps().end()}, span);
   const TensorSpace classical = Space(std::nullopt);
   HS_ASSIGN_OR_RETURN(std::vector<at::Tensor> states,
-                      TrueStates(classical, plan, span, depths, start));
-  truth_.emplace(classical, TableauFor(spec_.method), span, depths, std::move(states));
+                      TrueStates(classical, plan, span, depths, start, condition));
+  truth_.emplace(classical, TableauFor(spec_.method), span, depths, std::move(states), condition);
   return absl::OkStatus();
 }
 

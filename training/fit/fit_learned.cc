@@ -48,9 +48,10 @@ struct Truths {
   std::array<double, 2> span;
   std::vector<double> depths;
   std::vector<at::Tensor> states;  // one for each of depths
+  at::Tensor condition = {};
 
   UniformTruth Of(int evaluations) const {
-    UniformTruth truth{.span = span, .start = states.front(), .states = {}};
+    UniformTruth truth{.span = span, .start = states.front(), .states = {}, .condition = condition};
     for (const double depth : Depths({std::max(evaluations, 1)}, span)) {
       const auto place = std::lower_bound(depths.begin(), depths.end(), depth) - depths.begin();
       if (place > 0) truth.states.push_back(states[static_cast<size_t>(place)]);
@@ -64,14 +65,20 @@ absl::StatusOr<Truths> Solve(const TensorSpace& space, const Recipe& recipe,
                              const SolveInputs& inputs) {
   HS_ASSIGN_OR_RETURN(const AdaptivePlan plan, ParseAdaptivePlan(recipe.hypersolver().truth()));
   HS_ASSIGN_OR_RETURN(const at::Tensor start, InitialState(options.model, inputs, options.device));
-  Truths truths{.span = options.model->spec().span, .depths = {}, .states = {}};
+  Truths truths{.span = options.model->spec().span,
+                .depths = {},
+                .states = {},
+                .condition = ConditionOf(inputs, options.device)};
   truths.depths = Depths(counts, truths.span);
-  HS_ASSIGN_OR_RETURN(truths.states, TrueStates(space, plan, truths.span, truths.depths, start));
+  HS_ASSIGN_OR_RETURN(truths.states,
+                      TrueStates(space, plan, truths.span, truths.depths, start, truths.condition));
   return truths;
 }
 
-// A table alone, as text. Equal texts mean equal meanings of the tensors.
-std::string TextOf(HypersolverSpec spec, const TableSpec& table) {
+// A table alone, as text. Equal texts mean equal meanings of the tensors. The distance readout is
+// fitted afterwards, anew.
+std::string TextOf(HypersolverSpec spec, TableSpec table) {
+  table.distance.reset();
   spec.steps = {table.evaluations};
   spec.tables = {table};
   spec.provenance.clear();
@@ -91,7 +98,8 @@ struct Earlier {
     if (!same) return std::nullopt;
     TensorMap own;
     for (const auto& [name, tensor] : tensors) {
-      if (name.starts_with(TablePrefix(table.evaluations) + ".")) own[name] = tensor;
+      const std::string prefix = TablePrefix(table.evaluations) + ".";
+      if (name.starts_with(prefix) && !name.starts_with(prefix + "distance")) own[name] = tensor;
     }
     return own;
   }
@@ -146,7 +154,9 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
         .space = space_options, .table = table, .state_shape = options.model->state_shape()};
     HS_ASSIGN_OR_RETURN(tables.emplace_back(),
                         FitTable(solves, truths.Of(table.evaluations),
-                                 {.start = checks.states.front(), .end = checks.states.back()},
+                                 {.start = checks.states.front(),
+                                  .end = checks.states.back(),
+                                  .condition = checks.condition},
                                  {.name = recipe.name(),
                                   .optimiser = fit.optimiser(),
                                   .check_every = fit.check_every(),

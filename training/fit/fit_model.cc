@@ -69,6 +69,12 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
     return absl::InvalidArgumentError(
         "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
+  if (recipe.fit().flow_matching().pairing_rounds() > 0 && !spec.condition.empty()) {
+    return absl::InvalidArgumentError(
+        "fit.flow_matching.pairing_rounds: a flow with a condition takes 0, since the choice of "
+        "the "
+        "pairs would make the noise depend on the condition");
+  }
   return absl::OkStatus();
 }
 
@@ -122,9 +128,10 @@ struct Task {
   }
 };
 
-Trajectory FollowFixed(const Task& task, const TensorSpace& space, const at::Tensor& start) {
+Trajectory FollowFixed(const Task& task, const TensorSpace& space, const at::Tensor& start,
+                       const at::Tensor& condition) {
   const FixedPlan solver = ParseFixedPlan(task.fit.solver()).value();  // was checked
-  return Follow(space, solver, task.spec.span, space.Start(start));
+  return Follow(space, solver, task.spec.span, space.Start(start, condition));
 }
 
 using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
@@ -156,7 +163,7 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
     const at::Tensor rows = at::tensor(order->Next(batch), at::kLong).to(task.device);
     const auto depth = [&](double s) { return at::full({batch}, s, images.options()); };
     const at::Tensor start = stem.Apply(images.index_select(0, rows), depth(task.spec.span[0]));
-    const Trajectory trajectory = FollowFixed(task, space, start);
+    const Trajectory trajectory = FollowFixed(task, space, start, {});
     const at::Tensor logits = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
     return at::cross_entropy_loss(logits, labels.index_select(0, rows)) +
            task.Penalties(trajectory);
@@ -175,7 +182,7 @@ absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::strin
   return [&task, source, space, model](int iteration) -> absl::StatusOr<at::Tensor> {
     const SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
     HS_ASSIGN_OR_RETURN(const at::Tensor data, InitialState(model, points, task.device));
-    const Trajectory trajectory = FollowFixed(task, space, data);
+    const Trajectory trajectory = FollowFixed(task, space, data, ConditionOf(points, task.device));
     return NegativeLogLikelihood(trajectory.end.z, trajectory.end.log_density) +
            task.Penalties(trajectory);
   };
@@ -196,15 +203,16 @@ absl::StatusOr<Loss> MatchingLoss(Task& task, const Recipe& recipe, const std::s
     const int64_t batch = task.fit.optimiser().batch();
     HS_ASSIGN_OR_RETURN(const at::Tensor start,
                         InitialState(model, starts.Training(i, batch), at::kCPU));
-    HS_ASSIGN_OR_RETURN(const at::Tensor end,
-                        InitialState(model, ends.Training(i, batch), at::kCPU));
+    const SolveInputs points = ends.Training(i, batch);
+    HS_ASSIGN_OR_RETURN(const at::Tensor end, InitialState(model, points, at::kCPU));
     const int rounds = task.fit.flow_matching().pairing_rounds();
     const at::Tensor pairing = at::tensor(ShorterPairing(start, end, rounds, *stream), at::kLong);
     const at::Tensor share = (at::arange(batch, at::kFloat) + stream->Uniform()) / batch;
-    const PathPoints points =
+    const PathPoints path =
         PointsOnPaths(start.to(task.device), end.index_select(0, pairing).to(task.device),
                       share.to(task.device), task.spec.span);
-    return VelocityLoss(field.Apply(points.state, points.depth), points.velocity);
+    return VelocityLoss(field.Apply(path.state, path.depth, ConditionOf(points, task.device)),
+                        path.velocity);
   };
 }
 

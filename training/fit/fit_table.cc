@@ -65,8 +65,12 @@ FittedTable BestStart(const TableSolves& solves, const UniformTruth& truth,
 
 EndTruth Batch(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
   const at::Tensor indices = IndexTensor(DrawRows(stream, truth.start.size(0), rows), truth.start);
-  return {.start = truth.start.index_select(0, indices),
-          .end = truth.states.back().index_select(0, indices)};
+  const auto drawn = [&](const at::Tensor& all) {
+    return all.defined() ? all.index_select(0, indices) : at::Tensor();
+  };
+  return {.start = drawn(truth.start),
+          .end = drawn(truth.states.back()),
+          .condition = drawn(truth.condition)};
 }
 
 }  // namespace
@@ -82,7 +86,7 @@ at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const E
   }
   const TensorSpace space(std::move(options));
   const auto bound = BindTable(table, solves.state_shape, tensors, NodesOf(table, tensors));
-  const at::Tensor end = SolveByTable(space, bound, space.Start(truth.start)).z;
+  const at::Tensor end = SolveByTable(space, bound, space.Start(truth.start, truth.condition)).z;
   const auto norms = [](const at::Tensor& x) {
     return x.flatten(1).square().sum(1).clamp_min(kNormMin * kNormMin).sqrt();
   };

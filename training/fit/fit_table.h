@@ -29,6 +29,7 @@ struct TableSolves {
 // x_0 and z*(s1) of some rows.
 struct EndTruth {
   at::Tensor start, end;
+  at::Tensor condition = {};  // of each row; undefined where the model has none
 };
 
 // Mean over rows of |z(s1) - z*(s1)| / |z*(s1)|. `tensors` are those of the table and its readout,

@@ -56,6 +56,7 @@ UniformTruth FirstRows(const UniformTruth& all) {
   const int64_t rows = std::clamp<int64_t>(kLinesMax / pixels, 1, all.start.size(0));
   UniformTruth first{.span = all.span, .start = all.start.narrow(0, 0, rows), .states = {}};
   for (const at::Tensor& state : all.states) first.states.push_back(state.narrow(0, 0, rows));
+  if (all.condition.defined()) first.condition = all.condition.narrow(0, 0, rows);
   return first;
 }
 

@@ -21,6 +21,7 @@ struct UniformTruth {
   std::array<double, 2> span = {0.0, 1.0};
   at::Tensor start;
   std::vector<at::Tensor> states;
+  at::Tensor condition = {};  // of each row; undefined where the model has none
 };
 
 // A table at uniform nodes. For i = 0 .. n-1 in order, x_{i+1} is the combination of x_0,

@@ -33,10 +33,15 @@ TensorSpace::Options SpaceOptions(const ModelSpec& spec, Direction direction, Ne
   return options;
 }
 
+at::Tensor ConditionOf(const SolveInputs& inputs, at::Device device) {
+  if (inputs.condition.shape.empty()) return {};
+  return TensorFromView(inputs.condition.view()).to(device);
+}
+
 absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
                                      const SolveInputs& inputs, at::Device device) {
   const BatchSpec spec{.model = model, .entry = inputs.entry, .dtype = inputs.rows.dtype};
-  const Segment all{.rows = inputs.count(), .data = inputs.rows.view()};
+  const Segment all = inputs.segment();
   HS_RETURN_IF_ERROR(CheckSegment(spec, all));
   return ReadRows(spec, {&all, 1}, at::kFloat, device);
 }
@@ -70,11 +75,9 @@ Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
   return trajectory;
 }
 
-absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
-                                                   const AdaptivePlan& plan,
-                                                   const std::array<double, 2>& span,
-                                                   const std::vector<double>& depths,
-                                                   const at::Tensor& start) {
+absl::StatusOr<std::vector<at::Tensor>> TrueStates(
+    const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
+    const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition) {
   const at::NoGradGuard no_grad;
   SolveOptions options{.tableau = TableauFor(plan.method),
                        .stepping = Stepping::kErrorControlled,
@@ -86,7 +89,7 @@ absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
   const Cohort all{
       .rows = start.size(0),
       .control = ErrorControl{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps}};
-  solver.Admit(space.Start(start), {&all, 1});
+  solver.Admit(space.Start(start, condition), {&all, 1});
   while (!solver.Advance(kEvaluationsAtOnce)) {
     if (StopRequested()) return Stopped();
   }

@@ -25,6 +25,8 @@ TensorSpace::Options SpaceOptions(const ModelSpec& spec, Direction direction, Ne
 // the rows do not fit the model.
 absl::StatusOr<at::Tensor> InitialState(const std::shared_ptr<const Model>& model,
                                         const SolveInputs& inputs, at::Device device);
+// The conditions of these rows, float32; undefined where the model has none.
+at::Tensor ConditionOf(const SolveInputs& inputs, at::Device device);
 // The preprocessed rows, float32: the input of the stem.
 absl::StatusOr<at::Tensor> StemInput(const std::shared_ptr<const Model>& model,
                                      const SolveInputs& inputs, at::Device device);
@@ -38,12 +40,11 @@ struct Trajectory {
 Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
                   const std::array<double, 2>& span, TensorSpace::State start);
 
-// The states at these depths by error-controlled steps, without autograd. kInternal: a row did not
+// The states at these depths by error-controlled steps, without autograd. `condition` as
+// ConditionOf gives it. kInternal: a row did not
 // converge. kCancelled: a signal asked to stop.
-absl::StatusOr<std::vector<at::Tensor>> TrueStates(const TensorSpace& space,
-                                                   const AdaptivePlan& plan,
-                                                   const std::array<double, 2>& span,
-                                                   const std::vector<double>& depths,
-                                                   const at::Tensor& start);
+absl::StatusOr<std::vector<at::Tensor>> TrueStates(
+    const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
+    const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition = {});
 
 }  // namespace hyperserve

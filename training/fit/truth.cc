@@ -41,17 +41,23 @@ std::vector<double> Depths(const std::vector<int>& step_counts, const std::array
 }
 
 TruthBatch::TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
-                       std::vector<double> depths, std::vector<at::Tensor> states)
+                       std::vector<double> depths, std::vector<at::Tensor> states,
+                       at::Tensor condition)
     : space_(std::move(space)),
       tableau_(tableau),
       span_(span),
       depths_(std::move(depths)),
-      states_(std::move(states)) {}
+      states_(std::move(states)),
+      condition_(std::move(condition)) {}
 
 double TruthBatch::DepthOf(int k, int steps) const { return Depth(span_, k, steps); }
 
 const at::Tensor& TruthBatch::StateAt(double depth) const {
   return states_[std::lower_bound(depths_.begin(), depths_.end(), depth) - depths_.begin()];
+}
+
+at::Tensor TruthBatch::ConditionsOf(const at::Tensor& rows) const {
+  return condition_.defined() ? condition_.index_select(0, rows) : at::Tensor();
 }
 
 const TruthBatch::Interval& TruthBatch::Intervals(int steps) {
@@ -65,7 +71,7 @@ const TruthBatch::Interval& TruthBatch::Intervals(int steps) {
   std::vector<std::vector<at::Tensor>> slopes(tableau_.solution_stages());
   for (int k = 0; k < steps; ++k) {
     const PerRow s(rows, DepthOf(k, steps));
-    const auto z = space_.Start(StateAt(DepthOf(k, steps)));
+    const auto z = space_.Start(StateAt(DepthOf(k, steps)), condition_);
     const auto true_end = space_.Start(StateAt(DepthOf(k + 1, steps)));
     const auto of_step = Slopes(space_, tableau_, tableau_.solution_stages(), s, eps, z);
     const auto residual = Residual<TensorSpace>(space_, tableau_, eps, z, of_step, true_end);
@@ -87,8 +93,10 @@ at::Tensor TruthBatch::ResidualLoss(const TensorSpace& corrected, int steps, int
   const int64_t trajectories = states_[0].size(0);
   const std::vector<int64_t> drawn = DrawRows(stream, all.z.size(0), rows);
   const at::Tensor indices = IndexTensor(drawn, all.z);
-  const auto z = corrected.Start(all.z.index_select(0, indices));
-  const auto z_first = corrected.Start(states_[0].index_select(0, indices.remainder(trajectories)));
+  const at::Tensor starts = indices.remainder(trajectories);
+  const at::Tensor condition = ConditionsOf(starts);
+  const auto z = corrected.Start(all.z.index_select(0, indices), condition);
+  const auto z_first = corrected.Start(states_[0].index_select(0, starts), condition);
   std::vector<TensorSpace::State> slopes;
   for (const auto& slope : all.slopes) slopes.push_back(Selected(slope, indices));
   PerRow s;
@@ -104,7 +112,7 @@ at::Tensor TruthBatch::ClassicalErrorSize(int steps) {
   const at::NoGradGuard no_grad;
   const int64_t rows = states_[0].size(0);
   const PerRow eps(rows, (span_[1] - span_[0]) / steps);
-  auto z = space_.Start(states_[0]);
+  auto z = space_.Start(states_[0], condition_);
   std::vector<at::Tensor> sizes;
   for (int k = 0; k < steps; ++k) {
     z = ClassicalStep(space_, tableau_, PerRow(rows, DepthOf(k, steps)), eps, z).z_next;
@@ -118,7 +126,7 @@ at::Tensor TruthBatch::TrajectoryLoss(const TensorSpace& corrected, int steps, i
   const at::Tensor indices = IndexTensor(DrawRows(stream, states_[0].size(0), rows), states_[0]);
   const at::Tensor size = ClassicalErrorSize(steps);
   const PerRow eps(rows, (span_[1] - span_[0]) / steps);
-  const auto z_first = corrected.Start(states_[0].index_select(0, indices));
+  const auto z_first = corrected.Start(states_[0].index_select(0, indices), ConditionsOf(indices));
   auto z = z_first;
   std::vector<at::Tensor> losses;
   for (int k = 0; k < steps; ++k) {

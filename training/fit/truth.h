@@ -27,9 +27,10 @@ at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like)
 class TruthBatch {
  public:
   // `states` are the true states at `depths`, which come from Depths with every K that is asked for
-  // later. `space` is the classical one. None of them requires a gradient.
+  // later. `space` is the classical one, `condition` that of each row, undefined where the model
+  // has none. None of them requires a gradient.
   TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
-             std::vector<double> depths, std::vector<at::Tensor> states);
+             std::vector<double> depths, std::vector<at::Tensor> states, at::Tensor condition = {});
 
   // Residual fitting: draws `rows` among the K intervals of all trajectories. The loss is
   // mean |R - g| / mean |R|, where g is the correction of `corrected` and the denominator is over
@@ -51,6 +52,7 @@ class TruthBatch {
   };
   const Interval& Intervals(int steps);
   const at::Tensor& StateAt(double depth) const;
+  at::Tensor ConditionsOf(const at::Tensor& rows) const;
   double DepthOf(int k, int steps) const;
   at::Tensor ClassicalErrorSize(int steps);
 
@@ -59,6 +61,7 @@ class TruthBatch {
   std::array<double, 2> span_;
   std::vector<double> depths_;
   std::vector<at::Tensor> states_;
+  at::Tensor condition_;
   std::map<int, Interval> intervals_;           // by K; computed when first asked for
   std::map<int, at::Tensor> classical_errors_;  // the same
 };

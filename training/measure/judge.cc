@@ -3,17 +3,22 @@
 #include <ATen/ATen.h>
 
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/plan_error.h"
 #include "core/io/tensor.h"
+#include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/data/density.h"
 #include "training/measure/measure.h"
+#include "training/measure/rank_test.h"
 #include "training/measure/two_samples.h"
 
 namespace hyperserve {
@@ -22,6 +27,7 @@ namespace {
 constexpr int64_t kTestRows = 5000;      // of each set
 constexpr int kPermutations = 199;       // p is a multiple of 1 / 200
 constexpr int64_t kEntropyRows = 20000;  // the entropy is right to about .015
+constexpr int64_t kRankedRows = 2000, kDraws = 99, kBins = 20;
 
 absl::StatusOr<Solve> ReferenceSolve(const Recipe& recipe,
                                      const std::shared_ptr<const Model>& model,
@@ -40,9 +46,32 @@ double MeanOf(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Does not own the numbers.
-at::Tensor Points(std::span<float> values) {
-  return at::from_blob(values.data(), {static_cast<int64_t>(values.size()) / 2, 2}, at::kFloat);
+// [rows, numbers of a row and of its condition].
+at::Tensor Joined(const HostTensor& rows, const HostTensor& condition) {
+  const at::Tensor points = TensorFromView(rows.view());
+  if (condition.shape.empty()) return points;
+  return at::cat({points, TensorFromView(condition.view())}, 1);
+}
+
+// Each row `times` times, one after the other.
+HostTensor Repeated(const HostTensor& rows, int64_t times) {
+  std::vector<int64_t> places(rows.shape[0] * times);
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) / times;
+  return RowsAt(rows.view(), places);
+}
+
+// Of each number of the first points among kDraws samples for each of them.
+std::vector<RankTest> Ranks(const HostTensor& points, const HostTensor& samples) {
+  const at::Tensor values = TensorFromView(points.view()).narrow(0, 0, kRankedRows).unsqueeze(1);
+  const at::Tensor drawn = TensorFromView(samples.view()).view({kRankedRows, kDraws, -1});
+  const at::Tensor below = drawn.lt(values).sum(1);
+  std::vector<RankTest> tests;
+  for (int64_t i = 0; i < below.size(1); ++i) {
+    const at::Tensor ranks = below.select(1, i).contiguous();
+    const std::span<const int64_t> all(ranks.const_data_ptr<int64_t>(), kRankedRows);
+    tests.push_back(TestRanks(all, kDraws, kBins));
+  }
+  return tests;
 }
 
 }  // namespace
@@ -74,33 +103,58 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
 
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model) {
-  const auto solved = [&](Direction direction) -> absl::StatusOr<Solution> {
+  const bool conditional = !model->spec().condition.empty();
+  const auto solved = [&](Direction direction,
+                          const SolveInputs& rows) -> absl::StatusOr<Solution> {
     HS_ASSIGN_OR_RETURN(const Solve solve, ReferenceSolve(recipe, model, direction));
-    HS_ASSIGN_OR_RETURN(const InputSource source,
-                        InputSource::Make(recipe, model->spec(), direction, ""));
-    HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(kTestRows));
     return RunSolve(runtime, solve, rows);
   };
-  HS_ASSIGN_OR_RETURN(Solution samples, solved(Direction::kNoiseToData));
-  HS_ASSIGN_OR_RETURN(const Solution noise, solved(Direction::kDataToNoise));
-  HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, model->spec(), Direction::kDataToNoise, ""));
-  HS_ASSIGN_OR_RETURN(SolveInputs points, source.HeldOut(kEntropyRows));
-  const at::Tensor all = Points(points.rows.as<float>());
-  const EnergyTest test = TestEnergy(Points(samples.state.as<float>()), all.narrow(0, 0, kTestRows),
-                                     kPermutations, static_cast<uint64_t>(recipe.seed()));
-  return Judgement{.rows = kTestRows,
-                   .distance = test.distance,
-                   .p = test.p,
-                   .nll = -MeanOf(noise.log_density.as<double>()),
-                   .entropy = EntropyByNeighbours(all)};
+  const auto held_out = [&](Direction direction, int64_t rows) -> absl::StatusOr<SolveInputs> {
+    HS_ASSIGN_OR_RETURN(const InputSource source,
+                        InputSource::Make(recipe, model->spec(), direction, ""));
+    return source.HeldOut(rows);
+  };
+  HS_ASSIGN_OR_RETURN(SolveInputs noise, held_out(Direction::kNoiseToData, kTestRows));
+  HS_ASSIGN_OR_RETURN(Solution samples, solved(Direction::kNoiseToData, noise));
+  HS_ASSIGN_OR_RETURN(SolveInputs points, held_out(Direction::kDataToNoise, kEntropyRows));
+  HS_ASSIGN_OR_RETURN(const Solution back,
+                      solved(Direction::kDataToNoise, RowsOf(points, 0, kTestRows)));
+  Judgement judgement{.rows = kTestRows, .nll = -MeanOf(back.log_density.as<double>())};
+  const at::Tensor all = Joined(points.rows, points.condition);
+  // The first points have the conditions of the samples: the others are independent of them.
+  const at::Tensor against = all.narrow(0, conditional ? kTestRows : 0, kTestRows);
+  const EnergyTest test = TestEnergy(Joined(samples.state, noise.condition), against, kPermutations,
+                                     static_cast<uint64_t>(recipe.seed()));
+  judgement.distance = test.distance;
+  judgement.p = test.p;
+  if (!conditional) {
+    judgement.entropy = EntropyByNeighbours(all);
+    return judgement;
+  }
+  HS_ASSIGN_OR_RETURN(noise, held_out(Direction::kNoiseToData, kRankedRows * kDraws));
+  noise.condition = Repeated(RowsOf(points, 0, kRankedRows).condition, kDraws);
+  HS_ASSIGN_OR_RETURN(samples, solved(Direction::kNoiseToData, noise));
+  judgement.ranks = Ranks(points.rows, samples.state);
+  return judgement;
 }
 
 std::string JudgementText(const Judgement& judgement) {
-  return absl::StrFormat(
+  std::string text = absl::StrFormat(
       "%d samples against as many points of the density: energy distance %.2e, p %.3f\n"
-      "negative log-likelihood %.3f nats; the density's own entropy %.3f",
-      judgement.rows, judgement.distance, judgement.p, judgement.nll, judgement.entropy);
+      "negative log-likelihood %.3f nats",
+      judgement.rows, judgement.distance, judgement.p, judgement.nll);
+  if (judgement.ranks.empty()) {
+    return absl::StrCat(text,
+                        absl::StrFormat("; the density's own entropy %.3f", judgement.entropy));
+  }
+  for (size_t i = 0; i < judgement.ranks.size(); ++i) {
+    const RankTest& test = judgement.ranks[i];
+    absl::StrAppendFormat(
+        &text,
+        "\nranks of number %d among %d samples of its condition, %d points: %s; uniform: p %.3f",
+        i + 1, kDraws, kRankedRows, absl::StrJoin(test.counts, " "), test.p);
+  }
+  return text;
 }
 
 }  // namespace hyperserve

@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "training/data/recipe.h"
+#include "training/measure/rank_test.h"
 
 namespace hyperserve {
 
@@ -25,6 +27,11 @@ struct Judgement {
   double p = 1;         // of the permutation test
   double nll = 0;       // mean of -log p(x) of the density's points, in nats
   double entropy = 0;   // of the density: no model has a smaller nll, but for chance
+
+  // Of a flow with a condition, whose samples and points are compared together with it, and whose
+  // density has no entropy here. One test for each number of a point: its rank among samples under
+  // the condition that it came with.
+  std::vector<RankTest> ranks;
 };
 // Precondition: the model is a flow. Fails as RunSolve does.
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,

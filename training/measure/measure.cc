@@ -46,7 +46,8 @@ BatchSpec SpecOf(const Solve& solve, Entry entry) {
           .entry = entry,
           .direction = solve.direction,
           .want_outputs = solve.model->spec().kind == ModelKind::kClassifier,
-          .log_density = solve.log_density};
+          .log_density = solve.log_density,
+          .want_distance = solve.want_distance};
 }
 
 // The engine sets the number of threads to one, as it does when it serves. This restores the number
@@ -73,7 +74,7 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
     }
     return result;
   };
-  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.rows.view(),
+  return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.segment(),
                    solve.batch, run);
 }
 
@@ -137,9 +138,7 @@ absl::StatusOr<PlanCalibration> Measurer::MeasureError(
 }
 
 absl::StatusOr<double> Measurer::MedianSeconds(const Solve& solve, int64_t rows) {
-  const SolveInputs inputs{
-      .entry = options_.inputs.entry,
-      .rows = HostTensor::CopyOf(RowsOf(options_.inputs.rows.view(), 0, rows))};
+  const SolveInputs inputs = RowsOf(options_.inputs, 0, rows);
   double all = 0;
   HS_RETURN_IF_ERROR(TimedSolve(*runtime_, solve, inputs, all).status());  // warms up
   std::vector<double> runs;

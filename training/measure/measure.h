@@ -28,7 +28,8 @@ struct Solve {
   Plan plan;                                      // fixed or adaptive
   Direction direction = Direction::kForward;
   LogDensity log_density = LogDensity::kNone;
-  int64_t batch = 256;  // rows solved at once
+  int64_t batch = 256;         // rows solved at once
+  bool want_distance = false;  // of each row; learned solvers only
 };
 // Solves all rows, in order, with the outputs of a classifier. kFailedPrecondition: a row did not
 // converge.

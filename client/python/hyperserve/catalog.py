@@ -30,6 +30,7 @@ class Model:
     corrections: tuple[Correction, ...]
     problem: str  # why the calibration is not used; empty: no problem
     default_plan_problem: str  # why another plan stands in for the default; empty: it is served
+    condition_shape: tuple[int, ...] = ()  # of one row; empty: the model takes no condition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ class MeasuredPlan:
     error_p99: float  # 99 % of the rows have at most this error
     log_density_error: float | None  # flows: mean error of the log-density of samples, in nats; None: not measured
     heavy_tail: bool  # its error_p99 is above that of the best classical plan of its MACs
+    bound_factor: float | None  # bound of a row's error over its distance; None: its rows get no bound
     times: tuple[tuple[int, float], ...]  # (rows, seconds) of batches on the device that serves
 
 
@@ -113,6 +115,7 @@ def _model(summary: v1.ModelSummary) -> Model:
         corrections=tuple(_correction(info) for info in summary.corrections),
         problem=summary.problem,
         default_plan_problem=summary.default_plan_problem,
+        condition_shape=tuple(summary.condition_shape),
     )
 
 
@@ -130,6 +133,7 @@ def _measured(info: v1.PlanInfo) -> MeasuredPlan:
         error_p99=info.error_p99,
         log_density_error=info.log_density_error if info.HasField("log_density_error") else None,
         heavy_tail=info.heavy_tail,
+        bound_factor=info.bound_factor if info.HasField("bound_factor") else None,
         times=tuple((time.rows, time.seconds) for time in info.times),
     )
 

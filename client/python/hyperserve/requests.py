@@ -8,8 +8,10 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypedDict, TypeVar
 
+import numpy as np
+
 from hyperserve import catalog, results, wire
-from hyperserve.arrays import to_wire
+from hyperserve.arrays import as_numpy, to_wire
 from hyperserve.stream import StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 
@@ -31,16 +33,28 @@ class Call(Generic[wire.Request, wire.Reply, Result]):
 class Options(TypedDict, total=False):
     """What every call that solves takes by name."""
 
-    plan: str  # "euler:4", "hyper_heun:2", "dopri5:1e-5/double"; absent: the model's default
+    plan: str  # "euler:4", "learned:4", "dopri5:1e-5/double", "auto:1e-2,per_row"; absent: the model's default
     timeout: float | None  # seconds, retries included; absent or None: the client's
     max_steps: int  # of an adaptive row; absent: the server's limit
     generation: int  # of the correction: the active or the previous one; absent: the active one
+    error_bound: bool  # asks for a bound of each row's error: SolveInfo.error_bound
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
+    condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
 
 
 _prefix = secrets.token_hex(4)
 _numbers = itertools.count(1)
+
+
+def _condition(options: Options) -> v1.Tensor | None:
+    given = options.get("condition")
+    if given is None:
+        return None
+    array = as_numpy(given)
+    if array.dtype == np.uint8:
+        array = array.astype(np.float32)
+    return to_wire(array[np.newaxis] if array.ndim == 1 else array, _double(options))
 
 
 def _solve_options(model: str, options: Options) -> v1.SolveOptions:
@@ -52,8 +66,10 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         plan=v1.Plan(text=options["plan"]) if options.get("plan") else None,
         max_steps=options.get("max_steps", 0),
         generation=options.get("generation", 0),
+        want_error_bound=options.get("error_bound", False),
         request_id=options.get("request_id") or f"{_prefix}-{next(_numbers)}",
         max_reply_bytes=options.get("max_reply_bytes", 0),
+        condition=_condition(options),
     )
 
 

@@ -25,6 +25,27 @@ def per_row(values: Iterable[int], rows: int) -> Array:
     return np.full(rows, array[0]) if array.size == 1 else array
 
 
+def bound_per_row(values: Iterable[float], rows: int) -> Array | None:
+    """The same of bounds; None where there is none."""
+    array = np.array(list(values), np.float64)
+    if array.size == 0:
+        return None
+    return np.full(rows, array[0]) if array.size == 1 else array
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRows:
+    """One plan of an automatic plan per row: the rows that it solved, and those whose answer is its own."""
+
+    plan: str
+    rows: int
+    rows_ended: int
+
+
+def plan_rows(values: Iterable[v1.PlanRows]) -> list[PlanRows]:
+    return [PlanRows(one.plan, one.rows, one.rows_ended) for one in values]
+
+
 @dataclasses.dataclass(frozen=True)
 class SolveInfo:
     """What was done. Arrays have one value a row; of a stream, all but row_status are empty where rows differ."""
@@ -47,6 +68,10 @@ class SolveInfo:
     engine_reason: str
     calibrated_error: float | None  # of the plan, the mean relative error of z(s1); None: not measured
     plan_reason: str  # why the server chose this plan; empty: it is the one that was named
+    # The relative error of z(s1) is at most this in 95 % of rows like the calibrated ones; NaN: the row has no bound. None:
+    # not asked for; of a stream see its chunks.
+    error_bound: Array | None = None
+    plan_rows: list[PlanRows] = dataclasses.field(default_factory=list)  # of an automatic plan per row, in their order
 
     @property
     def failed_rows(self) -> Array:
@@ -85,6 +110,8 @@ class SampleChunk:
     nfe: Array
     correction_evaluations: Array
     macs: Array
+    error_bound: Array | None = None  # as in SolveInfo
+    plan_rows: list[PlanRows] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +148,8 @@ def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
         engine_reason=info.engine_reason,
         calibrated_error=info.calibrated_error if info.HasField("calibrated_error") else None,
         plan_reason=info.plan_reason,
+        error_bound=bound_per_row(info.error_bound, rows),
+        plan_rows=plan_rows(info.plan_rows),
     )
 
 
@@ -152,6 +181,8 @@ def sample_chunk(chunk: v1.SampleChunk) -> SampleChunk:
         nfe=per_row(chunk.nfe, chunk.rows),
         correction_evaluations=per_row(chunk.correction_evaluations, chunk.rows),
         macs=per_row(chunk.macs, chunk.rows),
+        error_bound=bound_per_row(chunk.error_bound, chunk.rows),
+        plan_rows=plan_rows(chunk.plan_rows),
     )
 
 

@@ -18,6 +18,9 @@ namespace {
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) return absl::UnimplementedError("it has tier fast only");
+  if (!spec.model->spec().condition.empty()) {
+    return absl::UnimplementedError("it solves models without a condition only");
+  }
   if (spec.entry == Entry::kNoise) {
     return absl::UnimplementedError("it makes no noise for states that are images");
   }
@@ -28,6 +31,7 @@ absl::Status CheckTask(const BatchSpec& spec) {
     return absl::UnimplementedError(
         "under error control it runs methods only whose last stage is the next step's first");
   }
+  if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }

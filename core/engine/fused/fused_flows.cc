@@ -38,6 +38,9 @@ absl::Status CheckFixed(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) {
     return absl::UnimplementedError("it has tier fast only");
   }
+  if (spec.want_distance) {
+    return absl::UnimplementedError("it has no distance of each row, which a bound needs");
+  }
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }
@@ -57,9 +60,13 @@ absl::Status CheckFixed(const BatchSpec& spec) {
 absl::Status CheckTask(const BatchSpec& spec) {
   const ModelSpec& model = spec.model->spec();
   if (model.kind != ModelKind::kFlow) return absl::UnimplementedError("it solves flows only");
+  if (!model.condition.empty()) {
+    return absl::UnimplementedError("it solves models without a condition only");
+  }
   if (spec.stepping != Stepping::kFixed) {
     return absl::UnimplementedError("it takes fixed steps only");
   }
+  if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
   HS_RETURN_IF_ERROR(CheckFixed(spec));
   if (!spec.save_at.empty()) return absl::UnimplementedError("it saves no states on the way");
   const std::array<double, 2> span = spec.span.value_or(model.span);

@@ -13,6 +13,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -20,6 +21,15 @@ namespace {
 // The shape of one row of data.
 const Shape& RowShape(const BatchSpec& spec) {
   return spec.entry == Entry::kInput ? spec.model->spec().input.shape : spec.model->state_shape();
+}
+
+// Precondition: the shape is one that the spec wants.
+absl::Status CheckBytes(const TensorView& array) {
+  const size_t bytes =
+      static_cast<size_t>(ElementCount(array.shape).value_or(0)) * DtypeSize(array.dtype);
+  if (array.bytes.size() == bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("wanted ", bytes, " bytes of data, found ", array.bytes.size()));
 }
 
 absl::Status CheckData(const BatchSpec& spec, const Segment& segment) {
@@ -34,13 +44,27 @@ absl::Status CheckData(const BatchSpec& spec, const Segment& segment) {
     return absl::InvalidArgumentError(
         absl::StrCat("shape wanted ", ShapeText(wanted), ", found ", ShapeText(data.shape)));
   }
-  const size_t bytes =
-      static_cast<size_t>(ElementCount(wanted).value_or(0)) * DtypeSize(data.dtype);
-  if (data.bytes.size() != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted ", bytes, " bytes of data, found ", data.bytes.size()));
+  return CheckBytes(data);
+}
+
+absl::Status CheckCondition(const BatchSpec& spec, const Segment& segment) {
+  const TensorView& condition = segment.condition;
+  const Shape& features = spec.model->spec().condition;
+  if (features.empty()) {
+    if (condition.shape.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("a condition for a model that has none");
   }
-  return absl::OkStatus();
+  const Shape of_all = {1, features[0]}, of_each = {segment.rows, features[0]};
+  if (condition.shape != of_all && condition.shape != of_each) {
+    return absl::InvalidArgumentError(absl::StrCat("condition: shape wanted ", ShapeText(of_each),
+                                                   " or ", ShapeText(of_all), ", found ",
+                                                   ShapeText(condition.shape)));
+  }
+  if (condition.dtype != Dtype::kF32 && condition.dtype != Dtype::kF64) {
+    return absl::InvalidArgumentError(absl::StrCat("condition: dtype wanted F32 or F64, found ",
+                                                   Absl(DtypeName(condition.dtype))));
+  }
+  return CheckBytes(condition);
 }
 
 at::Tensor ApplyPerChannel(const at::Tensor& x, const std::vector<double>& values,
@@ -93,14 +117,31 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
   }
   if (spec.method.method == Method::kLearned) {
     const int64_t evaluations = std::get<FixedSteps>(segment.control).steps;
-    if (spec.correction->table(evaluations) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the learned solver has no table of ", evaluations, " evaluations"));
+    const Hypersolver::TableFacts* table = spec.correction->table(evaluations);
+    if (table == nullptr || (spec.want_distance && !table->spec->distance)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the learned solver has no ", table == nullptr ? "table" : "distance readout", " of ",
+          evaluations, " evaluations"));
     }
   } else {
     HS_RETURN_IF_ERROR(ValidateControl(segment.control));
+    if (const auto* fixed = std::get_if<FixedSteps>(&segment.control)) {
+      HS_RETURN_IF_ERROR(ValidateStepGrid(spec.grid, fixed->steps));
+    }
   }
+  HS_RETURN_IF_ERROR(CheckCondition(spec, segment));
   return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
+}
+
+at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
+                          at::ScalarType dtype, at::Device device) {
+  if (spec.model->spec().condition.empty()) return {};
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    const at::Tensor condition = TensorFromView(segment.condition).to(device).to(dtype);
+    parts.push_back(condition.expand({segment.rows, condition.size(1)}));
+  }
+  return at::cat(parts, 0);  // a copy, so that no row shares the memory of another
 }
 
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,

@@ -11,7 +11,8 @@
 
 namespace hyperserve {
 
-// Checks the number of rows, the control, and dtype, shape and bytes of the data against the spec.
+// Checks the number of rows, the control, and dtype, shape and bytes of data and condition against
+// the spec.
 // kInvalidArgument says what was wanted and what was found.
 absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 
@@ -21,5 +22,10 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 // Preconditions: at least one segment, and CheckSegment(spec, segment).ok() for each.
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
                     at::Device device);
+
+// The condition of each row, [rows, features] on `device`; undefined where the model has none. The
+// preconditions are those of ReadRows.
+at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
+                          at::ScalarType dtype, at::Device device);
 
 }  // namespace hyperserve

@@ -159,7 +159,9 @@ class ReadableRun final : public Run {
       cohorts.push_back({.rows = rows, .control = waiting_[i].control});
       next_row_ += rows;
     }
-    std::visit([&](auto& solver) { solver.Admit(setup_.space.Start(z0), cohorts); }, solver_);
+    const TensorSpace::State start = setup_.space.Start(
+        z0, ReadConditions(spec_, waiting_, SolveDtype(spec_), stream_->device()));
+    std::visit([&](auto& solver) { solver.Admit(start, cohorts); }, solver_);
     waiting_.clear();
     waiting_tickets_.clear();
   }
@@ -182,6 +184,7 @@ class ReadableRun final : public Run {
     }
     const at::Tensor& z = solved.state.z;
     if (spec_.want_depth) result.depth = solved.depth;
+    result.distance = solved.distance;
     if (spec_.want_state) result.state = HostTensorFrom(z.to(ResultDtype(spec_)));
     std::vector<at::Tensor> saved;
     for (size_t k = 0; k < solved.saved.size(); ++k) {

@@ -13,6 +13,7 @@ RowCosts::RowCosts(const BatchSpec& spec) {
   field_macs_ = model.field_macs();
   if (spec.method.method == Method::kLearned) {
     learned_ = spec.correction;
+    with_distance_ = spec.want_distance;
   } else if (spec.correction != nullptr) {
     correction_macs_ = spec.correction->macs();
   }
@@ -22,8 +23,11 @@ void RowCosts::Append(int64_t nfe, int64_t correction_evaluations, BatchResult& 
   result.nfe.push_back(static_cast<int32_t>(nfe));
   result.correction_evaluations.push_back(static_cast<int32_t>(correction_evaluations));
   // A row of a learned solver has as many evaluations as its table.
-  const int64_t corrections =
-      learned_ != nullptr ? learned_->table(nfe)->macs : correction_evaluations * correction_macs_;
+  int64_t corrections = correction_evaluations * correction_macs_;
+  if (learned_ != nullptr) {
+    const Hypersolver::TableFacts& table = *learned_->table(nfe);
+    corrections = table.macs + (with_distance_ ? table.distance_macs : 0);
+  }
   result.macs.push_back(maps_macs_ + passes_ * (nfe * field_macs_ + corrections));
 }
 

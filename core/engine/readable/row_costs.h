@@ -22,6 +22,7 @@ class RowCosts {
   int64_t maps_macs_ = 0;  // of the input and the output map
   int64_t passes_ = 1;     // one more for each tangent
   int64_t field_macs_ = 0, correction_macs_ = 0;
+  bool with_distance_ = false;
   std::shared_ptr<const Hypersolver> learned_;  // set where the correction is a learned solver
 };
 

@@ -36,6 +36,7 @@ void CopyRows(const std::vector<T>& source, const Move& move, std::vector<T>& ta
 void CopyRows(const BatchResult& source, const Move& move, BatchResult& target) {
   CopyRows(source.status, move, target.status);
   CopyRows(source.depth, move, target.depth);
+  CopyRows(source.distance, move, target.distance);
   CopyRows(source.state, move, target.state);
   CopyRows(source.saved, move, target.saved);
   CopyRows(source.outputs, move, target.outputs);

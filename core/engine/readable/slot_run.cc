@@ -351,8 +351,9 @@ class SlotRun final : public Run {
 
 bool SlotRunSupports(const BatchSpec& spec) {
   const SolveOptions options = OptionsOf(spec);
-  return spec.save_at.empty() && !spec.want_depth && spec.log_density == LogDensity::kNone &&
-         options.s0 < options.s1 && !RunsFromTable(spec.method.method);
+  return spec.model->spec().condition.empty() && spec.grid.uniform() && spec.save_at.empty() &&
+         !spec.want_depth && spec.log_density == LogDensity::kNone && options.s0 < options.s1 &&
+         !RunsFromTable(spec.method.method);
 }
 
 std::unique_ptr<Run> MakeSlotRun(const BatchSpec& spec, StreamLease stream, int64_t rows,

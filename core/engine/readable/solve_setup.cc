@@ -57,8 +57,10 @@ SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at:
     return BindTable(ClassicalTable(plan, span[0], span[1]));
   }
   const Hypersolver::TableFacts& table = *spec.correction->table(steps);
-  return BindTable(*table.spec, spec.model->state_shape(),
-                   spec.correction->weights().Tensors(device, SolveDtype(spec)), table.nodes);
+  auto bound = BindTable(*table.spec, spec.model->state_shape(),
+                         spec.correction->weights().Tensors(device, SolveDtype(spec)), table.nodes);
+  if (!spec.want_distance) bound.distance.reset();
+  return bound;
 }
 
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
@@ -78,7 +80,9 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
     const NetWeights& of = spec.correction->weights();
     if (correction.learned()) {
       for (const TableSpec& table : correction.tables) {
-        if (table.coefficients == Coefficients::kMap) nets.emplace_back(&map, state);
+        const bool maps_slopes = table.coefficients == Coefficients::kMap ||
+                                 (spec.want_distance && table.distance == Coefficients::kMap);
+        if (maps_slopes) nets.emplace_back(&map, state);
         if (table.net.empty()) continue;
         space.readouts.emplace(
             table.evaluations,

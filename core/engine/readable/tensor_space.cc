@@ -20,10 +20,10 @@ struct Part {
 };
 constexpr Part kParts[] = {{&State::z, 0}, {&State::tangents, 1}, {&State::log_density, 0}};
 
-// For each part that the state has: result.part = make(part).
+// For each part that the state has: result.part = make(part). The condition stays.
 template <class Make>
 State ForEachPart(const State& like, const Make& make) {
-  State result;
+  State result{.z = {}, .tangents = {}, .log_density = {}, .condition = like.condition};
   for (const Part& part : kParts) {
     if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
   }
@@ -68,8 +68,9 @@ TensorSpace::TensorSpace(Options options)
                                    options_.correction_inputs.end(),
                                    CorrectionInput::kState0) > 0) {}
 
-State TensorSpace::Start(at::Tensor z) const {
+State TensorSpace::Start(at::Tensor z, at::Tensor condition) const {
   State state;
+  state.condition = std::move(condition);
   if (options_.log_density == LogDensity::kStepMap) state.tangents = UnitTangents(z).contiguous();
   if (options_.log_density != LogDensity::kNone) {
     state.log_density = at::zeros({z.size(0)}, z.options().dtype(at::kDouble));
@@ -82,11 +83,14 @@ int64_t TensorSpace::passes(const State& z) const {
   return options_.log_density == LogDensity::kNone ? 1 : 1 + z.z.numel() / z.z.size(0);
 }
 
-Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth) const {
+Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
+                           const State& of) const {
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
-  Dual depth_tensor;
+  Dual depth_tensor, condition;
+  if (net.uses_condition()) condition.value = of.condition;
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
-  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded));
+  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded),
+                           PadRows(condition, padded).value);
   return KeepRows(y, rows);
 }
 
@@ -97,7 +101,8 @@ State TensorSpace::Field(const PerRow& s, const State& z) const {
   for (double& value : depth) {
     if (reflected) value = *options_.reflected_clock_sum - value;
   }
-  Dual slope = Evaluate(options_.field, {z.z, divergence ? UnitTangents(z.z) : z.tangents}, depth);
+  Dual slope =
+      Evaluate(options_.field, {z.z, divergence ? UnitTangents(z.z) : z.tangents}, depth, z);
   State result{.z = slope.value, .tangents = slope.tangents, .log_density = {}};
   if (divergence) {
     result.log_density = Trace(slope.tangents);
@@ -135,14 +140,18 @@ State TensorSpace::Where(const std::vector<bool>& mask, const State& yes, const 
 
 State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) const {
   const at::Tensor rows = at::tensor(indices, at::kLong).to(z.z.device());
-  return ForEachPart(
+  State gathered = ForEachPart(
       z, [&](const Part& part) { return (z.*part.tensor).index_select(part.row_dim, rows); });
+  if (z.condition.defined()) gathered.condition = z.condition.index_select(0, rows);
+  return gathered;
 }
 
 State TensorSpace::Join(const State& a, const State& b) const {
-  return ForEachPart(a, [&](const Part& part) {
+  State joined = ForEachPart(a, [&](const Part& part) {
     return at::cat({a.*part.tensor, b.*part.tensor}, part.row_dim);
   });
+  if (a.condition.defined()) joined.condition = at::cat({a.condition, b.condition}, 0);
+  return joined;
 }
 
 std::vector<bool> TensorSpace::Finite(const State& z) const {
@@ -183,7 +192,7 @@ void TensorSpace::AfterStep(State& z) const {
 
 // c times the value and its tangents.
 Dual TensorSpace::Multiplied(const Coefficient& c, const State& z) const {
-  if (c.map) return Evaluate(*c.map, {z.z, z.tangents}, {});
+  if (c.map) return Evaluate(*c.map, {z.z, z.tangents}, {}, z);
   at::Tensor factor = c.value;
   if (factor.dim() == 1) {
     std::vector<int64_t> shape(static_cast<size_t>(z.z.dim() - 1), 1);
@@ -195,12 +204,16 @@ Dual TensorSpace::Multiplied(const Coefficient& c, const State& z) const {
 
 State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
   const Dual scaled = Multiplied(c, z);
-  return {.z = scaled.value, .tangents = scaled.tangents, .log_density = z.log_density};
+  return {.z = scaled.value,
+          .tangents = scaled.tangents,
+          .log_density = z.log_density,
+          .condition = z.condition};
 }
 
 State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& k) const {
   const Dual scaled = Multiplied(c, k);
-  State sum{.z = z.z + scaled.value, .tangents = {}, .log_density = z.log_density};
+  State sum = z;
+  sum.z = z.z + scaled.value;
   if (z.tangents.defined()) sum.tangents = z.tangents + scaled.tangents;
   if (z.log_density.defined() && c.value.defined() && c.value.dim() == 0) {
     sum.log_density = z.log_density + k.log_density * c.value;
@@ -211,7 +224,9 @@ State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& 
 State TensorSpace::Shifted(const State& z, const Coefficient& c) const {
   std::vector<int64_t> shape(static_cast<size_t>(z.z.dim() - 1), 1);
   shape[0] = c.value.size(0);
-  return {.z = z.z + c.value.view(shape), .tangents = z.tangents, .log_density = z.log_density};
+  State shifted = z;
+  shifted.z = z.z + c.value.view(shape);
+  return shifted;
 }
 
 State TensorSpace::Readout(int evaluations, const State& x_0, const State& x_n,
@@ -227,10 +242,11 @@ State TensorSpace::Readout(int evaluations, const State& x_0, const State& x_n,
     if (input == CorrectionInput::kState0) add(x_0);
     if (input == CorrectionInput::kSlopes) std::for_each(slopes.begin(), slopes.end(), add);
   }
-  const Dual g =
-      Evaluate(readout.net,
-               {at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)}, {});
-  State end{.z = x_n.z + g.value, .tangents = {}, .log_density = x_n.log_density};
+  const Dual g = Evaluate(
+      readout.net, {at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)}, {},
+      x_n);
+  State end = x_n;
+  end.z = x_n.z + g.value;
   if (x_n.tangents.defined()) end.tangents = x_n.tangents + g.tangents;
   return end;
 }
@@ -275,7 +291,7 @@ State TensorSpace::Correction(const PerRow& eps, const PerRow& s, const State& z
     }
   }
   const Dual inputs{at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)};
-  const Dual g = Evaluate(*options_.correction, inputs, s);
+  const Dual g = Evaluate(*options_.correction, inputs, s, z);
   State result{.z = g.value, .tangents = g.tangents, .log_density = {}};
   if (z.log_density.defined()) result.log_density = at::zeros_like(z.log_density);
   return result;

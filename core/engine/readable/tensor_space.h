@@ -57,14 +57,17 @@ class TensorSpace {
     // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
     // log|det| of the map from the start of the solve to z.
     at::Tensor log_density;
+    // [B, features], constant over the solve; undefined in slopes and where the model has none.
+    at::Tensor condition = {};
   };
 
   explicit TensorSpace(Options options);
 
   const Options& options() const { return options_; }
 
-  // The state at the start of a solve. z has the dtype and device of the nets.
-  State Start(at::Tensor z) const;
+  // The state at the start of a solve. z has the dtype and device of the nets, and so has the
+  // condition [B, features] of a conditional model.
+  State Start(at::Tensor z, at::Tensor condition = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
   // The number of rows that the nets see, with padding.
@@ -98,7 +101,8 @@ class TensorSpace {
 
  private:
   Dual Multiplied(const Coefficient& c, const State& z) const;
-  Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth) const;
+  // `of` has the condition of the rows.
+  Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth, const State& of) const;
   Options options_;
   bool uses_first_state_;
 };

@@ -1,4 +1,4 @@
-// Entries of the layer table: layers that vary with the depth s, and embeddings of it.
+// Entries of the layer table: layers that vary with the depth s or the condition, and embeddings.
 // core/model/net/depth.h computes them.
 #pragma once
 
@@ -10,29 +10,49 @@
 
 namespace hyperserve {
 
-// A scale and a shift for each channel that depend on the depth: `layers` map the depth, one
-// feature [1], to [2 C], the scales a and then the shifts b.
+// A scale and a shift for each channel, which `layers` make of the depth, one feature [1]
+// (film), or of the condition (condition_film): [2 C] numbers, the scales a and then the shifts b.
 //   one_plus  y = (1 + a) x + b (FiLM, Perez et al. 2018)
 //   sigmoid   y = sigmoid(a) x + b (after a linear or conv2d layer: FFJORD's concat-squash,
 //             Grathwohl et al. 2019, where a is affine and b linear in s)
 enum class FilmGate { kOnePlus, kSigmoid };
+inline constexpr std::array<std::string_view, 2> kFilmGates = {"one_plus", "sigmoid"};
+inline absl::StatusOr<Shape> FilmShape(const Shape& input, const Shape& inner) {
+  if (inner == Shape{2 * input[0]}) return input;
+  return absl::InvalidArgumentError(
+      absl::StrCat("layers give ", ShapeText(inner), ", not the ", ShapeText({2 * input[0]}),
+                   " scales and shifts for the channels of ", ShapeText(input)));
+}
 struct FilmLayer {
   static constexpr std::string_view kName = "film";
   static constexpr RowRule kRows = RowRule::kVectors;
   static constexpr bool kReadsDepth = true;
-  static constexpr std::array<std::string_view, 2> kGates = {"one_plus", "sigmoid"};
   FilmGate gate = FilmGate::kOnePlus;
   LayerList layers;
 
   static void Fields(auto& visit) {
-    visit("gate", &FilmLayer::gate, kGates);
+    visit("gate", &FilmLayer::gate, kFilmGates);
     visit("layers", &FilmLayer::layers);
   }
   absl::StatusOr<Shape> Join(const Shape& input, const Shape& inner) const {
-    if (inner == Shape{2 * input[0]}) return input;
-    return absl::InvalidArgumentError(
-        absl::StrCat("layers give ", ShapeText(inner), ", not the ", ShapeText({2 * input[0]}),
-                     " scales and shifts for the channels of ", ShapeText(input)));
+    return FilmShape(input, inner);
+  }
+};
+struct ConditionFilmLayer {
+  static constexpr std::string_view kName = "condition_film";
+  static constexpr RowRule kRows = RowRule::kVectors;
+  static constexpr bool kReadsCondition = true;
+  int64_t features = 0;
+  FilmGate gate = FilmGate::kOnePlus;
+  LayerList layers;
+
+  static void Fields(auto& visit) {
+    visit("features", &ConditionFilmLayer::features, kChannelRange);
+    visit("gate", &ConditionFilmLayer::gate, kFilmGates);
+    visit("layers", &ConditionFilmLayer::layers);
+  }
+  absl::StatusOr<Shape> Join(const Shape& input, const Shape& inner) const {
+    return FilmShape(input, inner);
   }
 };
 

@@ -26,6 +26,27 @@ struct DepthCatLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
+// Concatenates the condition of the row as so many more features, or as channels with the same
+// value everywhere: the last ones, or the first where `first` is set.
+struct ConditionCatLayer {
+  static constexpr std::string_view kName = "condition_cat";
+  static constexpr RowRule kRows = RowRule::kAny;
+  static constexpr bool kReadsCondition = true;
+  int64_t features = 0;
+  bool first = false;
+
+  static void Fields(auto& visit) {
+    visit("features", &ConditionCatLayer::features, kChannelRange);
+    visit("first", &ConditionCatLayer::first);
+  }
+  absl::StatusOr<Shape> Output(Shape input) const {
+    input[0] += features;
+    return input;
+  }
+  int64_t Macs(const Shape&) const { return 0; }
+  LayerTensors Tensors() const { return {}; }
+};
+
 // y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels.
 enum class InputSide { kAfter, kBefore };
 template <InputSide side>

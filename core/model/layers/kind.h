@@ -129,8 +129,8 @@ concept PlainEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape&
 };
 
 // A kind that joins its input with the output of its inner `layers`. It has no tensors and no cost
-// beside those of its inner layers. They see its input, or where it is a DepthEntry too, the depth
-// as one feature.
+// beside those of its inner layers. They see its input; where it is a DepthEntry too, the depth as
+// one feature; where it is a ConditionEntry, the condition.
 //   Join(input, inner)  the shape of a row after the layer; `inner` is the output of `layers`
 template <class Kind>
 concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape& shape) {
@@ -144,10 +144,22 @@ concept DepthEntry = requires {
   requires Kind::kReadsDepth;
 };
 
+// A kind that also reads the condition of a row, which has as many numbers as its `features` say:
+// `static constexpr bool kReadsCondition = true`. A condition is a constant: it has no tangents.
+template <class Kind>
+concept ConditionEntry = requires(const Kind& kind) {
+  requires Kind::kReadsCondition;
+  { kind.features } -> std::same_as<const int64_t&>;
+};
+
 // What the inner layers of a kind see where its own rows have the shape `input`.
 template <NestedEntry Kind>
-Shape InnerInput(const Shape& input) {
-  return DepthEntry<Kind> ? Shape{1} : input;
+Shape InnerInput(const Kind& kind, const Shape& input) {
+  if constexpr (ConditionEntry<Kind>) {
+    return {kind.features};
+  } else {
+    return DepthEntry<Kind> ? Shape{1} : input;
+  }
 }
 
 }  // namespace hyperserve

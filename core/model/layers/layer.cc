@@ -1,6 +1,7 @@
 #include "core/model/layers/layer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -18,7 +19,7 @@ template <class Kind>
 absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
   absl::StatusOr<Shape> output;
   if constexpr (NestedEntry<Kind>) {
-    const absl::StatusOr<Shape> inner = OutputShape(kind.layers, InnerInput<Kind>(input));
+    const absl::StatusOr<Shape> inner = OutputShape(kind.layers, InnerInput(kind, input));
     if (!inner.ok()) return Within(".layers", inner.status());
     output = kind.Join(input, *inner);
   } else {
@@ -26,6 +27,14 @@ absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
   }
   if (!output.ok()) return Within(": ", output.status());
   return output;
+}
+
+// Whether `is` holds of a layer, also of an inner one.
+bool AnyLayer(const LayerList& layers, const std::function<bool(const Layer&)>& is) {
+  return std::any_of(layers.begin(), layers.end(), [&](const Layer& layer) {
+    const LayerList* inner = InnerLayers(layer);
+    return is(layer) || (inner != nullptr && AnyLayer(*inner, is));
+  });
 }
 
 }  // namespace
@@ -49,8 +58,8 @@ const LayerList* InnerLayers(const Layer& layer) {
 
 Shape InnerInput(const Layer& layer, const Shape& input) {
   return std::visit(
-      [&]<class Kind>(const Kind&) -> Shape {
-        if constexpr (NestedEntry<Kind>) return InnerInput<Kind>(input);
+      [&]<class Kind>(const Kind& kind) -> Shape {
+        if constexpr (NestedEntry<Kind>) return InnerInput(kind, input);
         return {};
       },
       layer.kind);
@@ -72,11 +81,19 @@ bool ReadsDepth(const Layer& layer) {
   return std::visit([]<class Kind>(const Kind&) { return DepthEntry<Kind>; }, layer.kind);
 }
 
-bool UsesDepth(const LayerList& layers) {
-  return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const LayerList* inner = InnerLayers(layer);
-    return ReadsDepth(layer) || (inner != nullptr && UsesDepth(*inner));
-  });
+int64_t ConditionFeatures(const Layer& layer) {
+  return std::visit(
+      []<class Kind>(const Kind& kind) -> int64_t {
+        if constexpr (ConditionEntry<Kind>) return kind.features;
+        return 0;
+      },
+      layer.kind);
+}
+
+bool UsesDepth(const LayerList& layers) { return AnyLayer(layers, ReadsDepth); }
+
+bool UsesCondition(const LayerList& layers) {
+  return AnyLayer(layers, [](const Layer& layer) { return ConditionFeatures(layer) > 0; });
 }
 
 absl::StatusOr<Shape> OutputShape(const Layer& layer, const Shape& input) {
@@ -112,7 +129,7 @@ absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input) {
     macs += std::visit(
         [&]<class Kind>(const Kind& kind) {
           if constexpr (NestedEntry<Kind>) {
-            return CountMacs(kind.layers, InnerInput<Kind>(shape)).value();
+            return CountMacs(kind.layers, InnerInput(kind, shape)).value();
           } else {
             return kind.Macs(output);
           }

@@ -53,9 +53,9 @@ using LayerTable = TableOf<
     AvgPoolLayer, MaxPoolLayer, MeanPoolLayer, FlattenLayer, PixelShuffleLayer, PixelUnshuffleLayer,
     UpsampleLayer,
     // joins.h
-    DepthCatLayer, AugmentLayer, SkipLayer, ResidualLayer,
+    DepthCatLayer, ConditionCatLayer, AugmentLayer, SkipLayer, ResidualLayer,
     // depth.h
-    FilmLayer, SinusoidalLayer, FourierFeaturesLayer, GalerkinLinearLayer>;
+    FilmLayer, ConditionFilmLayer, SinusoidalLayer, FourierFeaturesLayer, GalerkinLinearLayer>;
 
 struct Layer {
   LayerTable::Kind kind;
@@ -70,6 +70,9 @@ Shape InnerInput(const Layer& layer, const Shape& input);
 LayerTensors OwnTensors(const Layer& layer);  // without those of inner layers
 bool ReadsDepth(const Layer& layer);          // without its inner layers
 bool UsesDepth(const LayerList& layers);      // any layer, also an inner one
+bool UsesCondition(const LayerList& layers);  // likewise
+// The numbers of a condition that the layer reads, without its inner layers; 0: it reads none.
+int64_t ConditionFeatures(const Layer& layer);
 
 // The shape of a row after these layers. kInvalidArgument names the layer and both shapes:
 // "[2].conv2d: wants rows of [3, H, W], found [1, 28, 28]"; also where a row would exceed

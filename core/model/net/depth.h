@@ -11,7 +11,7 @@
 namespace hyperserve {
 
 // `inner` [B, 2 C] holds scales and shifts; its tangents are undefined where the depth has none.
-inline Dual Join(const FilmLayer& film, const Dual& x, const Dual& inner) {
+inline Dual Modulated(const FilmGate kind, const Dual& x, const Dual& inner) {
   const int64_t channels = x.value.size(1), images = x.value.dim() - 2;
   const auto half = [&](const at::Tensor& v, int64_t first) {
     at::Tensor part = v.narrow(-1, first, channels);
@@ -19,16 +19,24 @@ inline Dual Join(const FilmLayer& film, const Dual& x, const Dual& inner) {
     return part;
   };
   const at::Tensor a = half(inner.value, 0);
-  const at::Tensor gate = film.gate == FilmGate::kSigmoid ? at::sigmoid(a) : 1 + a;
+  const at::Tensor gate = kind == FilmGate::kSigmoid ? at::sigmoid(a) : 1 + a;
   Dual y{x.value * gate + half(inner.value, channels), {}};
   if (!x.tangents.defined()) return y;
   y.tangents = x.tangents * gate;
   if (inner.tangents.defined()) {
     at::Tensor of_gate = half(inner.tangents, 0);
-    if (film.gate == FilmGate::kSigmoid) of_gate = of_gate * (gate * (1 - gate));
+    if (kind == FilmGate::kSigmoid) of_gate = of_gate * (gate * (1 - gate));
     y.tangents = y.tangents + x.value * of_gate + half(inner.tangents, channels);
   }
   return y;
+}
+
+inline Dual Join(const FilmLayer& film, const Dual& x, const Dual& inner) {
+  return Modulated(film.gate, x, inner);
+}
+
+inline Dual Join(const ConditionFilmLayer& film, const Dual& x, const Dual& inner) {
+  return Modulated(film.gate, x, inner);
 }
 
 // x [B, 1]; frequencies [features / 2].

@@ -1,7 +1,7 @@
 // Computes the layers of core/model/layers/joins.h. Private to net.cc.
 #pragma once
 
-#include <algorithm>
+#include <vector>
 
 #include "core/model/layers/joins.h"
 #include "core/model/net/bound_layer.h"
@@ -9,24 +9,33 @@
 
 namespace hyperserve {
 
-// Adds s [B] or [T, B] as a channel, first or last, to x [B, C, ...] or [T, B, C, ...].
-inline at::Tensor WithChannel(const at::Tensor& x, const at::Tensor& s, const bool first) {
-  std::vector<int64_t> one(static_cast<size_t>(x.dim()), 1);
-  std::copy(s.sizes().begin(), s.sizes().end(), one.begin());
+// Adds numbers [B, F] or [T, B, F] as channels, first or last, to x [B, C, ...] or [T, B, C, ...].
+inline at::Tensor WithChannels(const at::Tensor& x, at::Tensor numbers, const bool first) {
+  const int64_t channels = numbers.dim() - 1;
   std::vector<int64_t> full(x.sizes().begin(), x.sizes().end());
-  full[static_cast<size_t>(s.dim())] = 1;
-  const at::Tensor channel = s.view(one).expand(full);
-  return first ? at::cat({channel, x}, s.dim()) : at::cat({x, channel}, s.dim());
+  full[static_cast<size_t>(channels)] = numbers.size(channels);
+  while (numbers.dim() < x.dim()) numbers = numbers.unsqueeze(-1);
+  const at::Tensor beside = numbers.expand(full);
+  return first ? at::cat({beside, x}, channels) : at::cat({x, beside}, channels);
 }
 
 inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const Dual& depth) {
-  return Pushforward{WithChannel(x, depth.value, depth_cat.first),
+  return Pushforward{WithChannels(x, depth.value.unsqueeze(-1), depth_cat.first),
                      [&depth, first = depth_cat.first](const at::Tensor& t) {
                        const at::Tensor s = depth.tangents.defined()
                                                 ? depth.tangents
                                                 : at::zeros({t.size(0), t.size(1)}, t.options());
-                       return WithChannel(t, s, first);
+                       return WithChannels(t, s.unsqueeze(-1), first);
                      }};
+}
+
+inline auto Forward(const ConditionCatLayer& cat, const at::Tensor& x,
+                    const at::Tensor& condition) {
+  return Pushforward{
+      WithChannels(x, condition, cat.first), [&condition, first = cat.first](const at::Tensor& t) {
+        return WithChannels(t, at::zeros({t.size(0), t.size(1), condition.size(1)}, t.options()),
+                            first);
+      }};
 }
 
 // For a join that is linear in both arguments: join(x, inner, dimensions before the channels).

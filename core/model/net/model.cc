@@ -16,6 +16,7 @@
 #include "core/model/net/net.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -211,6 +212,16 @@ absl::StatusOr<int64_t> TableMacs(const TableSpec& table, const Shape& state_sha
   return macs;
 }
 
+// Of numbers and of one number a channel too: nothing that is computed for a bound is free.
+absl::StatusOr<int64_t> DistanceMacs(const TableSpec& table, const Shape& state_shape) {
+  if (!table.distance) return 0;
+  int64_t one = *ElementCount(state_shape);
+  if (*table.distance == Coefficients::kMap) {
+    HS_ASSIGN_OR_RETURN(one, CountMacs({MapLayer(state_shape)}, state_shape));
+  }
+  return (table.evaluations + 2) * one;
+}
+
 }  // namespace
 
 Hypersolver::Hypersolver(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -242,6 +253,7 @@ absl::Status Hypersolver::FillTables(const std::string& weights, const Shape& st
     TableFacts& facts = contents.tables[table.evaluations];
     facts.spec = &table;
     HS_ASSIGN_OR_RETURN(facts.macs, TableMacs(table, state_shape));
+    HS_ASSIGN_OR_RETURN(facts.distance_macs, DistanceMacs(table, state_shape));
     HS_ASSIGN_OR_RETURN(facts.nodes, ReadNodes(contents.spec, table, *contents.weights));
     contents.macs = std::max(contents.macs, facts.macs);
   }
@@ -262,6 +274,12 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
   if (!flow && spec->direction != Direction::kForward) {
     return absl::InvalidArgumentError(
         absl::StrCat(kHypersolverJson, ": direction: a classifier is solved forward only"));
+  }
+  const Shape& condition = model.spec().condition;
+  HS_RETURN_IF_ERROR(Annotate(CheckCondition(spec->net, condition, "net"), kHypersolverJson));
+  for (const TableSpec& table : spec->tables) {
+    const std::string path = TablePrefix(table.evaluations) + ".net";
+    HS_RETURN_IF_ERROR(Annotate(CheckCondition(table.net, condition, path), kHypersolverJson));
   }
   auto contents = std::make_unique<Contents>();
   contents->spec = *std::move(spec);
@@ -332,12 +350,16 @@ absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, 
                      ", the solve runs ", std::string(DirectionName(direction))));
   }
   if (spec.learned()) return CheckTable(correction, plan, span);
-  const double eps = (span[1] - span[0]) / plan.steps;
-  const double slack = kEpsSlack * eps;
-  if (eps < spec.eps[0] - slack || eps > spec.eps[1] + slack) {
+  const double length = span[1] - span[0];
+  const StepShares shares = ExtremeSteps(plan.grid, plan.steps);
+  for (const double share : {shares.shortest, shares.longest}) {
+    const double eps = plan.grid.uniform() ? length / plan.steps : length * share;
+    const double slack = kEpsSlack * eps;
+    if (eps >= spec.eps[0] - slack && eps <= spec.eps[1] + slack) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step size ", eps, " lies outside [", spec.eps[0], ", ", spec.eps[1],
-                     "], on which the correction was trained; ", ServedSteps(spec, span)));
+                     "], on which the correction was trained; ", ServedSteps(spec, span),
+                     plan.grid.uniform() ? "" : " in equal steps"));
   }
   return absl::OkStatus();
 }

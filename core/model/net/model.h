@@ -72,7 +72,8 @@ class Hypersolver {
   // solver's clock. Null where there is no table of that many evaluations.
   struct TableFacts {
     const TableSpec* spec = nullptr;
-    int64_t macs = 0;  // of the maps and g, on one row
+    int64_t macs = 0;           // of the maps and g, on one row
+    int64_t distance_macs = 0;  // of the distance readout, where it is asked for
     std::vector<double> nodes;
   };
   const TableFacts* table(int64_t evaluations) const;
@@ -87,9 +88,9 @@ class Hypersolver {
 };
 
 // Checks whether a correction may be used on a span. kFailedPrecondition where method (with alpha)
-// or direction differ, or where eps lies outside the correction's range by more than 0.1 % of
-// itself; of a learned solver, where the span differs or where it has no table of that many
-// evaluations. The server calls it before a solve and before the gate; engines never do. Pure.
+// or direction differ, or where the eps of a step lies outside the correction's range by more than
+// 0.1 % of itself; of a learned solver, where the span differs or where it has no table of that
+// many evaluations. The server calls it before a solve and before the gate; engines never do. Pure.
 absl::Status CheckApplies(const Hypersolver& correction, const FixedPlan& plan, Direction direction,
                           const std::array<double, 2>& span);
 

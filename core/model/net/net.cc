@@ -14,31 +14,48 @@
 namespace hyperserve {
 namespace {
 
-Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Dual& depth);
+// What layers may read beside their own rows.
+struct Surroundings {
+  const Dual& depth;            // [B]
+  const at::Tensor& condition;  // [B, features]; undefined: there is none
+};
 
-// [B] to [B, 1].
-Dual AsFeature(const Dual& depth) {
-  return {depth.value.unsqueeze(-1),
-          depth.tangents.defined() ? depth.tangents.unsqueeze(-1) : at::Tensor()};
+Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Surroundings& around);
+
+// The rows of the inner layers of a kind. Where the depth has tangents, the condition has zeros, so
+// that an inner layer which reads both passes those of the depth on.
+template <class Kind>
+Dual InnerRows(const Dual& x, const Surroundings& around) {
+  const auto& [depth, condition] = around;
+  if constexpr (DepthEntry<Kind>) {
+    return {depth.value.unsqueeze(-1),
+            depth.tangents.defined() ? depth.tangents.unsqueeze(-1) : at::Tensor()};
+  } else if constexpr (ConditionEntry<Kind>) {
+    if (!depth.tangents.defined()) return {condition, {}};
+    const int64_t directions = depth.tangents.size(0);
+    return {condition,
+            at::zeros({directions, condition.size(0), condition.size(1)}, condition.options())};
+  } else {
+    return x;
+  }
 }
 
-// Calls the Forward of a kind, which takes x and, where it reads them, its tensors or the depth; or
-// the Join of a nested kind. The compiler names a kind that has neither.
+// Calls the Forward of a kind, which takes x and, where it reads them, its tensors, the depth or
+// the condition; or the Join of a nested kind. The compiler names a kind that has neither.
 template <class Kind>
-Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Dual& depth) {
+Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Surroundings& around) {
+  const auto& [depth, condition] = around;
   const auto push = [&x](const auto& forward) {
     return Dual{forward.value, x.tangents.defined() ? forward.tangents(x.tangents) : at::Tensor()};
   };
   if constexpr (NestedEntry<Kind>) {
-    if constexpr (DepthEntry<Kind>) {
-      return Join(kind, x, ApplyLayers(bound.inner, AsFeature(depth), depth));
-    } else {
-      return Join(kind, x, ApplyLayers(bound.inner, x, depth));
-    }
+    return Join(kind, x, ApplyLayers(bound.inner, InnerRows<Kind>(x, around), around));
   } else if constexpr (requires { Forward(kind, x.value, depth, bound); }) {
     return push(Forward(kind, x.value, depth, bound));
   } else if constexpr (DepthEntry<Kind>) {
     return push(Forward(kind, x.value, depth));
+  } else if constexpr (ConditionEntry<Kind>) {
+    return push(Forward(kind, x.value, condition));
   } else if constexpr (requires { Forward(kind, x.value); }) {
     return push(Forward(kind, x.value));
   } else {
@@ -46,9 +63,9 @@ Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Dual&
   }
 }
 
-Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Dual& depth) {
+Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Surroundings& around) {
   for (const BoundLayer& bound : layers) {
-    x = std::visit([&](const auto& kind) { return Apply(kind, bound, x, depth); },
+    x = std::visit([&](const auto& kind) { return Apply(kind, bound, x, around); },
                    bound.layer.kind);
   }
   return x;
@@ -114,20 +131,24 @@ absl::Status CheckShapes(const std::map<std::string, Shape>& expected, const Ten
   return absl::OkStatus();
 }
 
-Net::Net(std::vector<BoundLayer> layers, const bool uses_depth)
+Net::Net(std::vector<BoundLayer> layers, const LayerList& kinds)
     : layers_(std::make_shared<const std::vector<BoundLayer>>(std::move(layers))),
-      uses_depth_(uses_depth) {}
+      uses_depth_(UsesDepth(kinds)),
+      uses_condition_(UsesCondition(kinds)) {}
 
 absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
                               const TensorMap& tensors) {
   HS_RETURN_IF_ERROR(CheckShapes(ExpectedTensors(layers, prefix), tensors));
-  return Net(Bind(layers, std::string(prefix), tensors), UsesDepth(layers));
+  return Net(Bind(layers, std::string(prefix), tensors), layers);
 }
 
-at::Tensor Net::Apply(const at::Tensor& x, const at::Tensor& depth) const {
-  return ApplyLayers(*layers_, {x, {}}, {depth, {}}).value;
+at::Tensor Net::Apply(const at::Tensor& x, const at::Tensor& depth,
+                      const at::Tensor& condition) const {
+  return Apply(Dual{x, {}}, {depth, {}}, condition).value;
 }
 
-Dual Net::Apply(const Dual& x, const Dual& depth) const { return ApplyLayers(*layers_, x, depth); }
+Dual Net::Apply(const Dual& x, const Dual& depth, const at::Tensor& condition) const {
+  return ApplyLayers(*layers_, x, {.depth = depth, .condition = condition});
+}
 
 }  // namespace hyperserve

@@ -41,19 +41,22 @@ class Net {
   static absl::StatusOr<Net> Make(const LayerList& layers, std::string_view prefix,
                                   const TensorMap& tensors);
 
-  // Maps x [B, ...] to y [B, ...]. depth [B], of the same dtype and device, may be undefined unless
-  // uses_depth(). Batch norm is in eval mode.
-  at::Tensor Apply(const at::Tensor& x, const at::Tensor& depth) const;
-  // The same with tangents. Undefined tangents of the depth, else [T, B], count as zeros.
-  Dual Apply(const Dual& x, const Dual& depth) const;
+  // Maps x [B, ...] to y [B, ...]. depth [B] and condition [B, features], of the same dtype and
+  // device, may be undefined unless uses_depth() or uses_condition(). Batch norm is in eval mode.
+  at::Tensor Apply(const at::Tensor& x, const at::Tensor& depth,
+                   const at::Tensor& condition = {}) const;
+  // The same with tangents. Undefined tangents of the depth, else [T, B], count as zeros. The
+  // condition is a constant.
+  Dual Apply(const Dual& x, const Dual& depth, const at::Tensor& condition = {}) const;
 
-  bool uses_depth() const { return uses_depth_; }  // whether any layer reads the depth
+  bool uses_depth() const { return uses_depth_; }          // whether any layer reads the depth
+  bool uses_condition() const { return uses_condition_; }  // or the condition
   bool empty() const { return layers_->empty(); }
 
  private:
-  Net(std::vector<BoundLayer> layers, bool uses_depth);
+  Net(std::vector<BoundLayer> layers, const LayerList& kinds);
   std::shared_ptr<const std::vector<BoundLayer>> layers_;
-  bool uses_depth_ = false;
+  bool uses_depth_ = false, uses_condition_ = false;
 };
 
 // The nets and weights of one model or correction, on any device and in any dtype. Thread-safe: the

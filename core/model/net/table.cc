@@ -8,12 +8,25 @@
 namespace hyperserve {
 namespace {
 
-TableCoefficient Bind(const TableSpec& table, const Shape& state_shape, const at::Tensor& value) {
-  if (table.coefficients != Coefficients::kMap) return {.value = value};
+TableCoefficient Bind(Coefficients kind, const Shape& state_shape, const at::Tensor& value) {
+  if (kind != Coefficients::kMap) return {.value = value};
   const LayerList map = {MapLayer(state_shape)};
   const std::string weight = "map.0.weight";
   const Shape shape = ExpectedTensors(map, "map").at(weight);
   return {.value = {}, .map = Net::Make(map, "map", {{weight, value.view(shape)}}).value()};
+}
+
+DistanceReadout<TableCoefficient> BindDistance(const TableSpec& table, const Shape& state_shape,
+                                               const TensorMap& tensors) {
+  const std::string name = TablePrefix(table.evaluations) + ".distance";
+  std::vector<TableCoefficient> all;
+  for (const at::Tensor& value : tensors.at(name).unbind(0)) {
+    all.push_back(Bind(*table.distance, state_shape, value));
+  }
+  return {.end = all[0],
+          .state = all[1],
+          .slopes = {all.begin() + 2, all.end()},
+          .offset = {.value = tensors.at(name + "_offset")}};
 }
 
 }  // namespace
@@ -33,6 +46,7 @@ SolverTable<TableCoefficient> BindTable(const SolverTable<double>& table) {
 SolverTable<TableCoefficient> BindTable(const TableSpec& table, const Shape& state_shape,
                                         const TensorMap& tensors, std::vector<double> nodes) {
   SolverTable<TableCoefficient> bound{.nodes = std::move(nodes)};
+  if (table.distance) bound.distance = BindDistance(table, state_shape, tensors);
   if (table.evaluations == 0) return bound;
   const std::string prefix = TablePrefix(table.evaluations);
   const auto each = [&](const char* name) { return tensors.at(prefix + name).unbind(0); };
@@ -40,10 +54,10 @@ SolverTable<TableCoefficient> BindTable(const TableSpec& table, const Shape& sta
   for (const at::Tensor& offset : each(".offset")) bound.offset.push_back({.value = offset});
   auto slope = slopes.begin();
   for (size_t i = 0; i < state.size(); ++i) {
-    bound.state.push_back(Bind(table, state_shape, state[i]));
+    bound.state.push_back(Bind(table.coefficients, state_shape, state[i]));
     bound.slopes.emplace_back();
     for (size_t j = 0; j <= i; ++j) {
-      bound.slopes.back().push_back(Bind(table, state_shape, *slope++));
+      bound.slopes.back().push_back(Bind(table.coefficients, state_shape, *slope++));
     }
   }
   return bound;

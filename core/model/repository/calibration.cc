@@ -14,8 +14,8 @@ namespace {
 
 // A fixed or adaptive plan; default and auto name no method.
 absl::StatusOr<Plan> ParseDefinitePlan(const std::string& text) {
-  HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(text));
-  if (plan.fixed() != nullptr || plan.adaptive() != nullptr) return plan;
+  absl::StatusOr<Plan> plan = ParsePlan(text);
+  if (!plan.ok() || plan->fixed() != nullptr || plan->adaptive() != nullptr) return plan;
   return absl::InvalidArgumentError(
       absl::StrCat("'", text, "' names no method and steps or tolerance, as dopri5:1e-5 does"));
 }
@@ -26,7 +26,8 @@ absl::StatusOr<Plan> ParseDefaultPlan(const std::string& text) {
     HS_ASSIGN_OR_RETURN(plan, ParseDefinitePlan(text));
   }
   if (plan.tier != Tier::kFast) return plan;
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "': tier fast is not built yet"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "': a default plan runs on every device; tier fast needs a GPU"));
 }
 
 absl::StatusOr<Plan> ParseMeasuredPlan(const std::string& text) {
@@ -69,6 +70,24 @@ absl::StatusOr<std::vector<BatchTime>> ParseTimes(const v1::Calibration::Plan& e
   return times;
 }
 
+absl::StatusOr<std::optional<ErrorBound>> ParseBound(const v1::Calibration::Plan& entry) {
+  if (!entry.has_bound()) return std::nullopt;
+  const v1::Calibration::Bound& proto = entry.bound();
+  ErrorBound bound{.factor = proto.factor(),
+                   .rows = proto.rows(),
+                   .distances = {proto.distances().begin(), proto.distances().end()}};
+  const auto is_usable = [](double x) { return std::isfinite(x) && x >= 0.0; };
+  const bool usable = is_usable(bound.factor) && bound.rows > 0 && bound.distances.size() >= 2 &&
+                      std::all_of(bound.distances.begin(), bound.distances.end(), is_usable) &&
+                      std::is_sorted(bound.distances.begin(), bound.distances.end());
+  if (usable) return bound;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "plan '", entry.plan(), "': bound: factor ", bound.factor, ", ", bound.rows, " rows and ",
+      bound.distances.size(),
+      " distances; finite numbers of at least 0, rows above 0 and two or more ascending distances "
+      "wanted"));
+}
+
 }  // namespace
 
 const PlanCalibration* Calibration::Find(const Plan& plan) const {
@@ -107,6 +126,8 @@ absl::StatusOr<Calibration> ParseCalibration(std::string_view json) {
     HS_RETURN_IF_ERROR(Annotate(CheckNumbers(entry), place));
     auto times = ParseTimes(entry);
     if (!times.ok()) return Annotate(times.status(), place);
+    auto bound = ParseBound(entry);
+    if (!bound.ok()) return Annotate(bound.status(), place);
     std::optional<double> log_density_error;
     if (entry.has_log_density_error()) log_density_error = entry.log_density_error();
     calibration.plans.push_back({.plan = *plan,
@@ -122,7 +143,8 @@ absl::StatusOr<Calibration> ParseCalibration(std::string_view json) {
                                  .batch = entry.batch(),
                                  .times = *std::move(times),
                                  .wins = entry.wins(),
-                                 .heavy_tail = entry.heavy_tail()});
+                                 .heavy_tail = entry.heavy_tail(),
+                                 .bound = *std::move(bound)});
   }
   return calibration;
 }
@@ -156,6 +178,11 @@ std::string PrintCalibration(const Calibration& calibration) {
     }
     entry.set_wins(plan.wins);
     entry.set_heavy_tail(plan.heavy_tail);
+    if (plan.bound) {
+      entry.mutable_bound()->set_factor(plan.bound->factor);
+      entry.mutable_bound()->set_rows(plan.bound->rows);
+      for (const double one : plan.bound->distances) entry.mutable_bound()->add_distances(one);
+    }
   }
   return PrintProtoJson(message);
 }

@@ -28,6 +28,16 @@ struct BatchTime {
   bool operator==(const BatchTime&) const = default;
 };
 
+// The bound of each row's error: `factor` times its distance (core/ode/solver_table.h), for 95 % of
+// rows that are like the calibrated ones. core/model/repository/error_bound.h makes and reads it.
+struct ErrorBound {
+  double factor = 0;
+  int rows = 0;  // that it was calibrated on
+  std::vector<double>
+      distances;  // quantiles of theirs, at equal steps from the least to the largest
+  bool operator==(const ErrorBound&) const = default;
+};
+
 struct PlanCalibration {
   Plan plan;  // fixed or adaptive
   // Relative error of z(s1) against the reference, |dz| / |z|: mean, 99th percentile (0 in older
@@ -52,6 +62,7 @@ struct PlanCalibration {
   // Hypersolved plans: error_p99 is above that of the most accurate classical plan of at most these
   // MACs. An automatic plan never chooses such a plan.
   bool heavy_tail = false;
+  std::optional<ErrorBound> bound;  // nullopt: rows under this plan get no bound
 };
 
 struct Calibration {
@@ -74,8 +85,8 @@ Plan DefaultPlanOf(const Calibration& calibration);
 
 // kInvalidArgument names the wrong entry: a plan that is not in its canonical spelling, a plan that
 // is neither fixed nor adaptive (default, auto), a default plan that is itself `default` or of tier
-// fast, times that do not ascend, or a number that is not finite or below 0. Does not compare
-// base_digest with a model.
+// fast, times or distances that do not ascend, or a number that is not finite or below 0. Does not
+// compare base_digest with a model.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view json);
 // Precondition: every plan is fixed or adaptive, and valid.
 std::string PrintCalibration(const Calibration& calibration);

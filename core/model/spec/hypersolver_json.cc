@@ -49,12 +49,12 @@ absl::StatusOr<std::vector<CorrectionInput>> ReadInputNames(
   return inputs;
 }
 
-absl::StatusOr<Coefficients> ReadCoefficients(const std::string& name) {
+absl::StatusOr<Coefficients> ReadCoefficients(const std::string& name, const char* field) {
   for (const Coefficients kind :
        {Coefficients::kScalar, Coefficients::kChannel, Coefficients::kMap}) {
     if (CoefficientsName(kind) == name) return kind;
   }
-  return Invalid("coefficients: '", name, "' is none of scalar, channel, map");
+  return Invalid(field, ": '", name, "' is none of scalar, channel, map");
 }
 
 absl::Status ReadInputs(const v1::HypersolverSpec& proto, HypersolverSpec& spec) {
@@ -135,9 +135,14 @@ absl::Status ReadTables(const v1::HypersolverSpec& proto, const Shape& state_sha
     if (!spec.steps.empty() && table.evaluations <= spec.steps.back()) {
       return Invalid(at, ".evaluations: ", table.evaluations, " must be above those before it");
     }
-    absl::StatusOr<Coefficients> kind = ReadCoefficients(entry.coefficients());
+    absl::StatusOr<Coefficients> kind = ReadCoefficients(entry.coefficients(), "coefficients");
     if (!kind.ok()) return Annotate(kind.status(), at);
     table.coefficients = *kind;
+    if (!entry.distance().empty()) {
+      kind = ReadCoefficients(entry.distance(), "distance");
+      if (!kind.ok()) return Annotate(kind.status(), at);
+      table.distance = *kind;
+    }
     HS_RETURN_IF_ERROR(Annotate(ReadReadout(entry, state_shape, table), at));
     spec.steps.push_back(table.evaluations);
     spec.tables.push_back(std::move(table));
@@ -171,6 +176,7 @@ void PrintTables(const HypersolverSpec& spec, v1::HypersolverSpec& proto) {
       entry.add_inputs(std::string(CorrectionInputName(input)));
     }
     LayersToProto(table.net, "net", entry);
+    if (table.distance) entry.set_distance(std::string(CoefficientsName(*table.distance)));
   }
 }
 

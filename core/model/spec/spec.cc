@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/layer.h"
 
 namespace hyperserve {
 
@@ -54,6 +56,26 @@ std::string_view CoefficientsName(Coefficients kind) {
   return "";
 }
 
+absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
+                            const std::string& path) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
+    const int64_t features = ConditionFeatures(layers[i]);
+    if (features > 0 && condition.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(at, ": the model has no condition; say condition.shape in model.json"));
+    }
+    if (features > 0 && condition != Shape{features}) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          at, ": reads ", features, " features, condition.shape is ", ShapeText(condition)));
+    }
+    if (const LayerList* inner = InnerLayers(layers[i])) {
+      HS_RETURN_IF_ERROR(CheckCondition(*inner, condition, at + ".layers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec) {
   return OutputShape(spec.stem, spec.input.shape);
 }
@@ -84,18 +106,25 @@ std::string TablePrefix(int evaluations) { return absl::StrCat("table.", evaluat
 std::map<std::string, Shape> ExpectedCoefficients(const TableSpec& table,
                                                   const Shape& state_shape) {
   const int64_t n = table.evaluations, channels = state_shape[0];
-  if (n == 0) return {};
-  const auto list = [&](int64_t length) {
+  const auto list = [&](int64_t length, Coefficients kind) {
     Shape shape = {length};
-    const int dims = static_cast<int>(table.coefficients);  // of one coefficient
+    const int dims = static_cast<int>(kind);  // of one coefficient
     for (int i = 0; i < dims; ++i) shape.push_back(channels);
     return shape;
   };
   const std::string prefix = TablePrefix(table.evaluations);
-  return {{prefix + ".state", list(n)},
-          {prefix + ".slopes", list(n * (n + 1) / 2)},
-          {prefix + ".offset", {n, channels}},
-          {prefix + ".depth", {n}}};
+  std::map<std::string, Shape> expected;
+  if (n > 0) {
+    expected = {{prefix + ".state", list(n, table.coefficients)},
+                {prefix + ".slopes", list(n * (n + 1) / 2, table.coefficients)},
+                {prefix + ".offset", {n, channels}},
+                {prefix + ".depth", {n}}};
+  }
+  if (table.distance) {
+    expected[prefix + ".distance"] = list(n + 2, *table.distance);
+    expected[prefix + ".distance_offset"] = {channels};
+  }
+  return expected;
 }
 
 Layer MapLayer(const Shape& state_shape) {

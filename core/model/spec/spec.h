@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,7 @@ struct ModelSpec {
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
   std::array<double, 2> span = {0.0, 1.0};    // [s0, s1], s0 < s1
   InputSpec input;
+  Shape condition;                  // [features] of a row's condition; empty: there is none
   LayerList stem, field, head;      // flows have neither stem nor head
   std::vector<std::string> labels;  // classifiers: one for each output, or none
 };
@@ -62,6 +64,7 @@ struct TableSpec {
   Coefficients coefficients = Coefficients::kScalar;
   std::vector<CorrectionInput> inputs;  // of g: kState is x_n, kState0 is x_0, kSlopes all n slopes
   LayerList net;                        // g; empty: none
+  std::optional<Coefficients> distance = std::nullopt;  // of the distance readout; nullopt: none
 };
 
 struct HypersolverSpec {
@@ -92,6 +95,11 @@ absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,
 std::string PrintModelSpec(const ModelSpec& spec);
 std::string PrintHypersolverSpec(const HypersolverSpec& spec);
 
+// kInvalidArgument names a layer, also an inner one, that reads another condition than one of this
+// shape; `path` is where the layers stand.
+absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
+                            const std::string& path);
+
 // The shape of z: that of the input after the stem. Fails as OutputShape does.
 absl::StatusOr<Shape> StateShape(const ModelSpec& spec);
 // The shape of the concatenated inputs of g. kInvalidArgument for a state without dimensions.
@@ -103,8 +111,9 @@ absl::StatusOr<Shape> CorrectionInputShape(const std::vector<CorrectionInput>& i
 
 // The prefix of the tensors of a table ("table.4"), and the coefficients among them:
 // "table.4.state" [n, ...], ".slopes" [n (n + 1) / 2, ...] (rows i, columns j <= i), ".offset" [n,
-// channels] and
-// ".depth" [n]. The dots stand for the shape of one coefficient. None where n = 0.
+// channels] and ".depth" [n]. None of these where n = 0. With a distance readout also
+// "table.4.distance" [n + 2, ...] (of z(s1), x_0, k_0 .. k_{n-1}) and "table.4.distance_offset"
+// [channels]. The dots stand for the shape of one coefficient.
 std::string TablePrefix(int evaluations);
 std::map<std::string, Shape> ExpectedCoefficients(const TableSpec& table, const Shape& state_shape);
 // A coefficient that is a map, as a layer: for its cost, and for the padding of rows.

@@ -50,20 +50,37 @@ absl::StatusOr<InputSpec> ReadInput(const v1::ModelSpec::Input& proto) {
   return input;
 }
 
-absl::Status CheckNoDepth(const LayerList& layers, const std::string& path) {
+absl::StatusOr<Shape> ReadCondition(const v1::ModelSpec& proto) {
+  const Shape shape = {proto.condition().shape().begin(), proto.condition().shape().end()};
+  if (!proto.has_condition()) return shape;
+  if (shape.size() != 1) {
+    return Invalid("condition.shape: wants [features], found ", ShapeText(shape));
+  }
+  HS_RETURN_IF_ERROR(CheckRange("condition.shape", shape[0], 1, layer_limits::kChannels));
+  return shape;
+}
+
+absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
     if (ReadsDepth(layers[i])) return Invalid(at, ": there is a depth in field and net only");
+    if (ConditionFeatures(layers[i]) > 0) {
+      return Invalid(at, ": there is a condition in field and net only");
+    }
     if (const LayerList* inner = InnerLayers(layers[i])) {
-      HS_RETURN_IF_ERROR(CheckNoDepth(*inner, at + ".layers"));
+      HS_RETURN_IF_ERROR(CheckFreeOfDepth(*inner, at + ".layers"));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckModelShapes(const ModelSpec& spec) {
-  HS_RETURN_IF_ERROR(CheckNoDepth(spec.stem, "stem"));
-  HS_RETURN_IF_ERROR(CheckNoDepth(spec.head, "head"));
+  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.stem, "stem"));
+  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.head, "head"));
+  HS_RETURN_IF_ERROR(CheckCondition(spec.field, spec.condition, "field"));
+  if (!spec.condition.empty() && !UsesCondition(spec.field)) {
+    return Invalid("condition: no layer of field reads it");
+  }
   HS_ASSIGN_OR_RETURN(const Shape state, ListShape(spec.stem, spec.input.shape, "stem"));
   HS_ASSIGN_OR_RETURN(const Shape slope, ListShape(spec.field, state, "field"));
   if (slope != state) {
@@ -122,6 +139,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
     return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] has no finite length");
   }
   HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
+  HS_ASSIGN_OR_RETURN(spec.condition, ReadCondition(proto));
   HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto, "stem"));
   HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto, "field"));
   HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto, "head"));
@@ -146,6 +164,9 @@ std::string PrintModelSpec(const ModelSpec& spec) {
   input.set_unit_range(spec.input.unit_range);
   input.mutable_mean()->Add(spec.input.mean.begin(), spec.input.mean.end());
   input.mutable_deviation()->Add(spec.input.deviation.begin(), spec.input.deviation.end());
+  for (const int64_t features : spec.condition) {
+    proto.mutable_condition()->add_shape(static_cast<int32_t>(features));
+  }
   LayersToProto(spec.stem, "stem", proto);
   LayersToProto(spec.field, "field", proto);
   LayersToProto(spec.head, "head", proto);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <mutex>
 
 #include "client/frame/command.h"
@@ -103,6 +104,32 @@ TEST(SolveLedger, PutsRepliesTogether) {
   EXPECT_THAT(text, HasSubstr(R"("nfe":[10,10,10,10,30])"));
   EXPECT_THAT(text, HasSubstr(R"("macs":100)"));
   EXPECT_THAT(text, HasSubstr(R"("correction_evaluations":null)"));
+  EXPECT_FALSE(ledger.has_bounds());
+  EXPECT_THAT(text, Not(HasSubstr("bound")));
+}
+
+TEST(SolveLedger, BoundsAndTheRowsOfEachPlan) {
+  v1::SolveInfo info;
+  for (const double bound : {0.5, 0.25, std::nan("")}) info.add_error_bound(bound);
+  v1::PlanRows& first = *info.add_plan_rows();
+  first.set_plan("learned:2");
+  first.set_rows(3);
+  first.set_rows_ended(2);
+  info.add_plan_rows()->set_plan("dopri5:1e-3");
+  info.mutable_plan_rows(1)->set_rows(1);
+  info.mutable_plan_rows(1)->set_rows_ended(1);
+  SolveLedger ledger;
+  ledger.Add(info, 3);
+  ledger.Add(info, 3);
+  EXPECT_EQ(ledger.error_bound(1), 0.25);
+  EXPECT_THAT(ledger.Summary(), HasSubstr("4 rows with a bound, median 0."));
+  EXPECT_THAT(ledger.Summary(), HasSubstr("learned:2 ended 4 of 6; dopri5:1e-3 ended 2 of 2"));
+  JsonWriter json;
+  json.BeginObject();
+  ledger.WriteFields(json);
+  const std::string text = json.EndObject().Take();
+  EXPECT_THAT(text, HasSubstr(R"("error_bound":[0.5,0.25,null,0.5,0.25,null])"));
+  EXPECT_THAT(text, HasSubstr(R"({"plan":"learned:2","rows":6,"rows_ended":4})"));
 }
 
 }  // namespace

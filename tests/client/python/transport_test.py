@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import hyperserve
-from fake_daemon import FakeDaemon, Relay, chunks, fails, samples
+from fake_daemon import FakeDaemon, Relay, chunks, fails, numbers, samples
+from hyperserve.v1 import hyperserve_pb2 as v1
 
 UNAVAILABLE, FULL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -178,6 +179,16 @@ def test_a_broken_stream_goes_on_after_its_last_row(fake, calls):
     asked = [(one.sample.first_row, one.sample.rows, one.sample.options.generation) for one in fake.requests]
     assert asked == [(0, 6, 0), (2, 4, 3), (4, 2, 3)]
     assert {one.sample.seed for one in fake.requests} == {5}
+
+
+@pytest.mark.parametrize("condition, sent", [([[0], [1], [2], [3], [4], [5]], [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5], [4, 5]]),
+                                             ([7], [[7], [7], [7]])])
+def test_a_broken_stream_goes_on_with_the_conditions_of_its_rows(fake, calls, condition, sent):
+    fake.script = [chunks(1, then=fails(UNAVAILABLE)), chunks(1, then=fails(UNAVAILABLE)), chunks(1)]
+    calls.stream(fake.address, 6, condition=condition)
+    tensors = [one.sample.options.condition for one in fake.requests]
+    assert [np.frombuffer(one.data, np.float32).tolist() for one in tensors] == sent
+    assert [list(one.shape) for one in tensors] == [[len(rows), 1] for rows in sent]
 
 
 def test_failed_rows_of_a_stream_are_those_of_all_its_parts(fake, calls):
@@ -347,3 +358,17 @@ def test_errors_cross_processes(kind):
     for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(copied) is kind and str(copied) == str(error)
         assert (copied.message, copied.request_id, copied.code) == (error.message, "r-1", kind.code)
+
+
+def test_bounds_are_asked_for_and_told(fake):
+    def bounded(request, context):
+        bounds = [0.5, float("nan")] if request.options.want_error_bound else []
+        rows = [v1.PlanRows(plan="learned:2", rows=2, rows_ended=1), v1.PlanRows(plan="rk4:2", rows=1, rows_ended=1)]
+        info = v1.SolveInfo(nfe=[2, 10], error_bound=bounds, plan_rows=rows)
+        return v1.SampleReply(samples=numbers(0, request.rows), info=info)
+
+    fake.script = [bounded]
+    info = Sync.sample(fake.address, error_bound=True, plan="auto:1e-2,per_row").info
+    np.testing.assert_array_equal(info.error_bound, [0.5, np.nan])
+    assert [(one.plan, one.rows, one.rows_ended) for one in info.plan_rows] == [("learned:2", 2, 1), ("rk4:2", 1, 1)]
+    assert Sync.sample(fake.address).info.error_bound is None

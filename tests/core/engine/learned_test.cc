@@ -121,6 +121,61 @@ TEST_P(LearnedTest, TheDensityIsThatOfTheDiscreteMap) {
   }
 }
 
+// The fixture's distance is that from one step of euler.
+TEST_P(LearnedTest, DistancesComeFromTheSameSlopes) {
+  for (const auto& model : {flow_, images_}) {
+    const Shape& shape = model->state_shape();
+    const Direction direction = model == flow_ ? Direction::kNoiseToData : Direction::kForward;
+    const HostTensor rows = NormalRows(5, shape, 3);
+    PlannedSolve solve{.model = model,
+                       .plan = Fixed(Method::kEuler, 1),
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .direction = direction};
+    const std::vector<double> coarse = AsDoubles(Run(solve, rows).state.view());
+    for (const Coefficients kind : kKinds) {
+      solve.correction = Learned({Fixed(Method::kMidpoint, 2)}, kind, *model, direction);
+      solve.plan = Hypersolved(Method::kLearned, 4);
+      solve.want_distance = false;
+      const BatchResult plain = Run(solve, rows);
+      EXPECT_TRUE(plain.distance.empty());
+      solve.want_distance = true;
+      const BatchResult found = Run(solve, rows);
+      EXPECT_EQ(found.state.bytes, plain.state.bytes) << "a distance changes no bit";
+      EXPECT_EQ(found.macs[0] - plain.macs[0], solve.correction->table(4)->distance_macs);
+      EXPECT_GE(solve.correction->table(4)->distance_macs, 6 * model->state_elements());
+      ASSERT_EQ(found.distance.size(), 5u);
+      const std::vector<double> end = AsDoubles(found.state.view());
+      const auto width = static_cast<size_t>(model->state_elements());
+      for (size_t row = 0; row < 5; ++row) {
+        double squares = 0, size = 0;
+        for (size_t i = row * width; i < (row + 1) * width; ++i) {
+          squares += (end[i] - coarse[i]) * (end[i] - coarse[i]);
+          size += end[i] * end[i];
+        }
+        EXPECT_NEAR(found.distance[row], std::sqrt(squares / size), 1e-12);
+        const HostTensor one = HostTensor::CopyOf(RowsOf(rows.view(), row, 1));
+        if (on_cpu()) EXPECT_EQ(Run(solve, one).distance[0], found.distance[row]);
+      }
+    }
+  }
+}
+
+TEST_P(LearnedTest, OnlyTablesWithAReadoutGiveDistances) {
+  const HostTensor rows = NormalRows(2, {2}, 1);
+  PlannedSolve solve{.model = flow_,
+                     .correction = fixture::RandomHypersolver(
+                         fixture::FlowTablesSpec(*flow_, Coefficients::kMap), *flow_, 3),
+                     .plan = Hypersolved(Method::kLearned, 3),
+                     .entry = Entry::kState,
+                     .direction = Direction::kNoiseToData,
+                     .want_distance = true};
+  EXPECT_THAT(TryRun(solve, rows).status().message(), HasSubstr("no distance readout of 3"));
+  solve.correction = nullptr;
+  solve.plan = Fixed(Method::kMidpoint, 1);
+  EXPECT_THAT(TryRun(solve, rows).status().message(), HasSubstr("only learned solvers"));
+}
+
 TEST_P(LearnedTest, WhatDoesNotFitIsRefusedInWords) {
   const auto learned =
       Learned({Fixed(Method::kMidpoint, 2)}, Coefficients::kMap, *flow_, Direction::kNoiseToData);

@@ -90,7 +90,8 @@ TEST(SolveRows, GoesBatchByBatchInOrder) {
   for (int i = 0; i < 10; ++i) rows.as<float>()[i] = static_cast<float>(i);
   std::vector<int64_t> batches;
   const auto solution =
-      SolveRows({}, FixedPlan{.steps = 3}, rows.view(), /*batch_rows=*/2, AddOne{&batches});
+      SolveRows({}, FixedPlan{.steps = 3}, {.rows = rows.shape[0], .data = rows.view()},
+                /*batch_rows=*/2, AddOne{&batches});
   ASSERT_TRUE(solution.ok()) << solution.status();
   EXPECT_THAT(batches, ElementsAre(2, 2, 1));
   EXPECT_EQ(solution->status.size(), 5u);
@@ -109,7 +110,9 @@ TEST(SolveRows, EndsWithTheFirstFailure) {
     ++calls;
     return absl::CancelledError("enough");
   };
-  const auto solution = SolveRows({}, FixedPlan{}, Doubles({4, 1}, {1, 2, 3, 4}).view(), 1, fails);
+  const HostTensor rows = Doubles({4, 1}, {1, 2, 3, 4});
+  const auto solution =
+      SolveRows({}, FixedPlan{}, {.rows = 4, .data = rows.view()}, /*batch_rows=*/1, fails);
   EXPECT_EQ(solution.status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(calls, 1);
 }

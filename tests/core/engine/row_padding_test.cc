@@ -27,9 +27,11 @@ void ExpectAlone(const LayerList& layers, const Shape& row, at::ScalarType dtype
   at::set_num_threads(1);  // as engines do: with more, the matrix product of doubles splits by rows
   const Net net = Net::Make(layers, "net", fixture::RandomTensors(layers, dtype)).value();
   const RowPadding padding{.multiple = RowMultiple(layers, row)};
-  const auto apply = [&](const Dual& x, const Dual& depth) {
+  const auto apply = [&](const Dual& x, const Dual& depth, const Dual& condition) {
     const int64_t rows = x.value.size(0), padded = padding.Rows(rows);
-    return KeepRows(net.Apply(PadRows(x, padded), PadRows(depth, padded)), rows);
+    return KeepRows(net.Apply(PadRows(x, padded), PadRows(depth, padded),
+                              PadRows({condition.value, {}}, padded).value),
+                    rows);
   };
   const auto normals = [&](Shape shape, double scale) {
     shape.insert(shape.begin(), 64);
@@ -37,17 +39,22 @@ void ExpectAlone(const LayerList& layers, const Shape& row, at::ScalarType dtype
     shape.insert(shape.begin(), 3);
     return Dual{value, torch::randn(shape, dtype)};
   };
-  const Dual x = normals(row, 2.0), depth = normals({}, 1.0), among = apply(x, depth);
+  const Dual x = normals(row, 2.0), depth = normals({}, 1.0);
+  const Dual condition = normals({fixture::kConditionFeatures}, 1.0);
+  const Dual among = apply(x, depth, condition);
   for (const int64_t rows : {1, 2, 3, 5, 17, 33, 64}) {
     for (const int64_t first : {int64_t{0}, 64 - rows}) {
       const Dual wanted = Rows(among, first, rows);
       Dual company = normals(row, 10.0), company_depth = normals({}, 1.0);
+      Dual company_condition = normals({fixture::kConditionFeatures}, 1.0);
       Rows(company, 0, rows).value.copy_(Rows(x, first, rows).value);
       Rows(company, 0, rows).tangents.copy_(Rows(x, first, rows).tangents);
       Rows(company_depth, 0, rows).value.copy_(Rows(depth, first, rows).value);
       Rows(company_depth, 0, rows).tangents.copy_(Rows(depth, first, rows).tangents);
-      for (const Dual& y : {apply(Rows(x, first, rows), Rows(depth, first, rows)),
-                            Rows(apply(company, company_depth), 0, rows)}) {
+      Rows(company_condition, 0, rows).value.copy_(Rows(condition, first, rows).value);
+      for (const Dual& y :
+           {apply(Rows(x, first, rows), Rows(depth, first, rows), Rows(condition, first, rows)),
+            Rows(apply(company, company_depth, company_condition), 0, rows)}) {
         EXPECT_TRUE(at::equal(y.value, wanted.value))
             << dtype << ", " << rows << " rows from " << first;
         EXPECT_TRUE(at::equal(y.tangents, wanted.tangents))

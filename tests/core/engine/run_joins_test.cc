@@ -2,6 +2,7 @@
 // alone, whatever else the run holds. On CUDA, "alone" means in a run of the same bucket.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 #include <random>
 
@@ -28,6 +29,7 @@ constexpr int64_t kSegmentRowsMax = 4;
 struct Family {
   BatchSpec spec;
   std::vector<HostTensor> data;
+  std::deque<HostTensor> conditions;  // segments point to them
   std::vector<Segment> segments;
   std::vector<std::string> alone;
 };
@@ -52,6 +54,11 @@ class RunJoinsTest : public EngineTest {
     for (size_t i = 0; i < family.segments.size(); ++i) {
       Segment& segment = family.segments[i];
       if (solve.entry != Entry::kNoise) segment.data = View(family.data[i]);
+      if (const Shape& features = solve.model->spec().condition; !features.empty()) {
+        // Every third segment has one condition for all of its rows.
+        family.conditions.push_back(NormalRows(i % 3 == 0 ? 1 : segment.rows, features, 77 + i));
+        segment.condition = View(family.conditions.back());
+      }
       const auto run = Start(family.spec);
       EXPECT_TRUE(run->Admit(segment).ok());
       EXPECT_TRUE(run->Advance(1'000'000, nullptr).value());
@@ -161,6 +168,29 @@ TEST_P(RunJoinsTest, TolerancesOfTheirOwn) {
                            .save_at = {0.4},
                            .log_density = LogDensity::kDivergence};
   ExpectAsAlone(MakeFamily(solve, {2}, tolerances_), compositions(2000));
+}
+
+// The condition of a row goes with it, whatever joins and leaves.
+TEST_P(RunJoinsTest, ConditionsOfTheirOwn) {
+  const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  PlannedSolve solve{
+      .model = model,
+      .correction = fixture::RandomHypersolver(fixture::ConditionalCorrectionSpec(), *model, 2),
+      .plan = Hypersolved(Method::kHeun, 1),
+      .entry = Entry::kNoise,
+      .direction = Direction::kNoiseToData,
+      .log_density = LogDensity::kStepMap};
+  ExpectAsAlone(MakeFamily(solve, {2}, steps_), compositions(500));
+  solve = {.model = model, .plan = Dopri5(1e-4), .entry = Entry::kState, .save_at = {0.4}};
+  ExpectAsAlone(MakeFamily(solve, {2}, tolerances_), compositions(500));
+  solve = {.model = model,
+           .correction = fixture::RandomHypersolver(
+               fixture::FlowTablesSpec(*model, Coefficients::kChannel), *model, 3),
+           .plan = Hypersolved(Method::kLearned, 1),
+           .entry = Entry::kState,
+           .direction = Direction::kNoiseToData};
+  const std::vector<StepControl> tables = {FixedSteps{0}, FixedSteps{1}, FixedSteps{3}};
+  ExpectAsAlone(MakeFamily(solve, {2}, tables), compositions(500));
 }
 
 TEST_P(RunJoinsTest, Images) {

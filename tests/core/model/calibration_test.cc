@@ -34,7 +34,8 @@ TEST(CalibrationTest, ReadsBackWhatItPrints) {
                  .batch = 32,
                  .times = {{.rows = 1, .seconds = 0.001}, {.rows = 32, .seconds = 0.0048}},
                  .wins = true,
-                 .heavy_tail = true},
+                 .heavy_tail = true,
+                 .bound = ErrorBound{.factor = 1.5, .rows = 40, .distances = {0, 0.25, 2}}},
                 {.plan = *ParsePlan("euler:1"), .wins = false}}};
   const auto read = ParseCalibration(PrintCalibration(calibration));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -51,27 +52,39 @@ TEST(CalibrationTest, ReadsBackWhatItPrints) {
   EXPECT_EQ(read->plans[0].error_p99, 0.2);
   EXPECT_EQ(read->plans[0].log_density_error, 0.125);
   EXPECT_EQ(read->plans[0].times, calibration.plans[0].times);
+  EXPECT_EQ(read->plans[0].bound, calibration.plans[0].bound);
+  EXPECT_EQ(read->plans[1].bound, std::nullopt);
   EXPECT_EQ(read->plans[1].log_density_error, std::nullopt);
   EXPECT_EQ(read->default_error, 0.01);
   EXPECT_FALSE(read->plans[1].wins);
 }
 
 TEST(CalibrationTest, RefusesWhatIsNotOne) {
-  for (const char* json :
-       {"", "{}", R"({"format": 2})", R"({"format": 1, "colour": "red"})",
-        R"({"format": 1, "default_plan": "leapfrog:2"})",
-        R"({"format": 1, "default_plan": "default"})",
-        R"({"format": 1, "default_plan": "auto:1e-2/fast"})",
-        R"({"format": 1, "default_error": -1})", R"({"format": 1, "default_plan": "rk4:2/fast"})",
-        R"({"format": 1, "plans": [{"plan": "default"}]})",
-        R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
-        R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
-        R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})",
-        R"({"format": 1, "plans": [{"plan": "euler:1", "error_p99": -1}]})",
-        R"({"format": 1, "plans": [{"plan": "euler:1",
+  for (const char* json : {"",
+                           "{}",
+                           R"({"format": 2})",
+                           R"({"format": 1, "colour": "red"})",
+                           R"({"format": 1, "default_plan": "leapfrog:2"})",
+                           R"({"format": 1, "default_plan": "default"})",
+                           R"({"format": 1, "default_plan": "auto:1e-2/fast"})",
+                           R"({"format": 1, "default_error": -1})",
+                           R"({"format": 1, "default_plan": "rk4:2/fast"})",
+                           R"({"format": 1, "plans": [{"plan": "default"}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:0"}]})",
+                           R"({"format": 1, "plans": [{"plan": "dopri5:0.00001"}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1", "error_mean": -1}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1", "error_p99": -1}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1",
                                "times": [{"rows": 2, "seconds": 1}, {"rows": 2, "seconds": 1}]}]})",
-        R"({"format": 1, "plans": [{"plan": "euler:1",
-                               "times": [{"rows": 0, "seconds": 1}]}]})"}) {
+                           R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "times": [{"rows": 0, "seconds": 1}]}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1", "bound": {}}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "bound": {"factor": 1, "rows": 9, "distances": [1]}}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "bound": {"factor": 1, "rows": 9, "distances": [2, 1]}}]})",
+                           R"({"format": 1, "plans": [{"plan": "euler:1",
+                               "bound": {"factor": -1, "rows": 9, "distances": [1, 2]}}]})"}) {
     EXPECT_EQ(ParseCalibration(json).status().code(), absl::StatusCode::kInvalidArgument) << json;
   }
 }

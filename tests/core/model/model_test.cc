@@ -18,6 +18,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_grid.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 
@@ -186,10 +187,15 @@ TEST(HypersolverTest, AppliesWithinItsRangeOnly) {
   EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 4.0}).ok());
   EXPECT_TRUE(CheckApplies(*g, heun, to_data, {0.0, 0.2}).ok());
   const FixedPlan euler{.method = {.method = Method::kEuler}, .steps = 4, .hypersolved = true};
+  FixedPlan grid = heun;  // steps of 0.5, 0.5, 1 and 2 eighths of the span
+  grid.grid = {.kind = StepGrid::Kind::kListed, .shares = {0, 0.125, 0.25, 0.5, 1}};
+  EXPECT_TRUE(CheckApplies(*g, grid, to_data, {0.0, 2.0}).ok());
+  EXPECT_TRUE(CheckApplies(*g, grid, to_data, {0.0, 0.4}).ok());
   for (const absl::Status& refused :
        {CheckApplies(*g, heun, to_data, {0.0, 4.04}), CheckApplies(*g, heun, to_data, {0.0, 0.196}),
         CheckApplies(*g, heun, Direction::kDataToNoise, {0.0, 2.0}),
-        CheckApplies(*g, euler, to_data, {0.0, 2.0})}) {
+        CheckApplies(*g, euler, to_data, {0.0, 2.0}), CheckApplies(*g, grid, to_data, {0.0, 2.1}),
+        CheckApplies(*g, grid, to_data, {0.0, 0.39})}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   }
 }

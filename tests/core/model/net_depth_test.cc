@@ -51,6 +51,24 @@ TEST(DepthTest, FilmScalesTheChannelsOfImages) {
   EXPECT_LT(MaxDifference(y[1][2], x[1][2] * (1 + film[1][2]) + film[1][5]), kRounding);
 }
 
+TEST(DepthTest, TheConditionStandsBesideTheChannelsOrScalesThem) {
+  const at::Tensor c = Random({2, 3}), x = Random({2, 4}), image = Random({2, 4, 2, 5});
+  EXPECT_EQ(
+      MaxDifference(Apply({{ConditionCatLayer{.features = 3}}}, {}, x, {}, c), at::cat({x, c}, 1)),
+      0.0);
+  const at::Tensor first =
+      Apply({{ConditionCatLayer{.features = 3, .first = true}}}, {}, image, {}, c);
+  EXPECT_EQ(MaxDifference(first.narrow(1, 3, 4), image), 0.0);
+  EXPECT_EQ(MaxDifference(first[1][2], at::full({2, 5}, c[1][2].item<double>(), at::kDouble)), 0.0);
+  const LayerList film = {
+      {ConditionFilmLayer{.features = 3, .layers = {{LinearLayer{.in = 3, .out = 8}}}}}};
+  TensorMap tensors = RandomTensors(film);
+  const at::Tensor y = Apply(film, tensors, image, {}, c);
+  const at::Tensor scales =
+      at::linear(c, tensors["net.0.layers.0.weight"], tensors["net.0.layers.0.bias"]);
+  EXPECT_LT(MaxDifference(y[1][2], image[1][2] * (1 + scales[1][2]) + scales[1][6]), kRounding);
+}
+
 TEST(DepthTest, EmbeddingsAreCosinesThenSines) {
   const at::Tensor t = at::tensor({0.5, 2.0}, at::kDouble).unsqueeze(-1);
   const at::Tensor y =

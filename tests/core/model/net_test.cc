@@ -32,8 +32,9 @@ void ExpectTangentsAgree(const LayerList& layers, const Shape& row) {
   at::Tensor depth = Random({3}).requires_grad_();
   shape.insert(shape.begin(), 5);
   const at::Tensor t = Random(shape), depth_t = Random({5, 3});
-  const Dual y = net.Apply({x, t}, {depth, depth_t});
-  EXPECT_EQ(MaxDifference(y.value, net.Apply(x, depth)), 0.0);
+  const at::Tensor condition = Random({3, fixture::kConditionFeatures});
+  const Dual y = net.Apply({x, t}, {depth, depth_t}, condition);
+  EXPECT_EQ(MaxDifference(y.value, net.Apply(x, depth, condition)), 0.0);
   const at::Tensor u = Random(y.value.sizes());
   const auto gradients = torch::autograd::grad({(y.value * u).sum()}, {x, depth}, {},
                                                /*retain_graph=*/true, /*create_graph=*/false,

@@ -8,6 +8,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/images.h"
+#include "core/model/layers/joins.h"
 #include "core/model/layers/layer.h"
 #include "core/model/layers/layer_limits.h"
 #include "core/model/spec/spec_limits.h"
@@ -140,6 +141,30 @@ TEST(ModelSpecTest, RefusesWithTheFieldsName) {
     EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument) << bad.to;
     EXPECT_THAT(std::string(spec.status().message()), HasSubstr(bad.message));
   }
+}
+
+TEST(ModelSpecTest, TheConditionIsTheOneThatLayersRead) {
+  const std::string flow = PrintModelSpec(fixture::ConditionalFlowSpec());
+  EXPECT_EQ(ParseModelSpec(flow)->condition, (Shape{3}));
+  const std::string wide = absl::StrReplaceAll(flow, {{"\"features\": 3", "\"features\": 4"}});
+  EXPECT_THAT(std::string(ParseModelSpec(wide).status().message()),
+              HasSubstr("field[0].condition_cat: reads 4 features, condition.shape is [3]"));
+  ModelSpec spec = fixture::ConditionalFlowSpec();
+  const auto message = [](const ModelSpec& wrong) {
+    return std::string(ParseModelSpec(PrintModelSpec(wrong)).status().message());
+  };
+  spec.condition = {};
+  EXPECT_THAT(message(spec), HasSubstr("field[0].condition_cat: the model has no condition"));
+  spec.condition = {3, 4, 5};
+  EXPECT_THAT(message(spec), HasSubstr("condition.shape: wants [features], found [3, 4, 5]"));
+  spec.condition = {65537};
+  EXPECT_THAT(message(spec), HasSubstr("condition.shape: 65537 is outside [1, 65536]"));
+  spec = fixture::FlowSpec();
+  spec.condition = {3};
+  EXPECT_THAT(message(spec), HasSubstr("condition: no layer of field reads it"));
+  spec = fixture::ImageSpec();
+  spec.head.insert(spec.head.begin() + 1, {ConditionCatLayer{.features = 3}});
+  EXPECT_THAT(message(spec), HasSubstr("head[1].condition_cat: there is a condition in field"));
 }
 
 TEST(ModelSpecTest, TrajectoryModelsAreNotBuiltYet) {

@@ -166,6 +166,36 @@ TEST(SolverTable, EveryCoefficientHasItsPlace) {
                    x_1 + 0.1 * (x_0 + x_1 + k_0));
 }
 
+// d = 7 z(s1) + 6 x_0 + 4 k_0 + 3 k_1 + 5, beside the same solve.
+TEST(SolverTable, TheDistanceReadsTheSameSlopes) {
+  const NumberSpace space([](int64_t, double s, std::span<const double> z, std::span<double> dz) {
+    for (size_t i = 0; i < z.size(); ++i) dz[i] = z[i] + s;
+  });
+  SolverTable<double> table{
+      .nodes = {0.0, 0.5}, .state = {2, 3}, .slopes = {{1}, {4, 5}}, .offset = {1, 2}};
+  const RowMatrix start = RowMatrix::Of({{1.0, -2.0}, {0.5, 3.0}});
+  const RowMatrix plain = SolveByTable(space, table, start);
+  table.distance = {.end = 7, .state = 6, .slopes = {4, 3}, .offset = 5};
+  EXPECT_EQ(SolveByTable(space, table, start).values, plain.values);
+  TableSolver<NumberSpace> solver(
+      &space, [&](int64_t) { return table; }, 0.0, 1.0);
+  const Cohort cohort{.rows = 2, .control = FixedSteps{.steps = 2}};
+  solver.Admit(start, {&cohort, 1});
+  EXPECT_TRUE(solver.Advance(2));
+  const auto result = solver.TakeFinished().at(0);
+  EXPECT_EQ(result.state.values, plain.values);
+  ASSERT_EQ(result.distance.size(), 2u);
+  for (size_t row = 0; row < 2; ++row) {
+    double squares = 0, size = 0;
+    for (const double x_0 : start.row(row)) {
+      const double k_0 = x_0, k_1 = 2 * x_0 + k_0 + 1 + 0.5, z = 3 * x_0 + 4 * k_0 + 5 * k_1 + 2;
+      squares += std::pow(7 * z + 6 * x_0 + 4 * k_0 + 3 * k_1 + 5, 2);
+      size += z * z;
+    }
+    EXPECT_NEAR(result.distance[row], std::sqrt(squares / size), 1e-12);
+  }
+}
+
 // Van der Pol oscillators; every ninth row breaks down half way.
 void MixedField(int64_t row, double s, std::span<const double> z, std::span<double> dz) {
   dz[0] = z[1];
@@ -188,7 +218,12 @@ class TableSolverTest : public ::testing::Test {
         [](int64_t steps) {
           const FixedPlan plan = {.method = {.method = Method::kAb2},
                                   .steps = static_cast<int>(std::max<int64_t>(steps, 1))};
-          return steps == 0 ? SolverTable<double>() : ClassicalTable(plan, 0.0, 1.0);
+          if (steps == 0) return SolverTable<double>();
+          SolverTable<double> table = ClassicalTable(plan, 0.0, 1.0);
+          if (steps % 2 == 0) return table;
+          table.distance = {.end = 1, .state = -1, .slopes = {}, .offset = 0.1};
+          for (int i = 0; i < table.evaluations(); ++i) table.distance->slopes.push_back(0.1 * i);
+          return table;
         },
         0.0, 1.0);
   }
@@ -202,7 +237,8 @@ class TableSolverTest : public ::testing::Test {
     text.append(reinterpret_cast<const char*>(row.data()), row.size_bytes());
     const RowCounts& counts = result.counts[i];
     return absl::StrCat(text, " ", static_cast<int>(result.status[i]), " ", result.depth[i], " ",
-                        counts.nfe, " ", counts.correction_evaluations, " ", counts.accepted);
+                        counts.nfe, " ", counts.correction_evaluations, " ", counts.accepted, " ",
+                        result.distance.empty() ? 0.0 : result.distance[i]);
   }
   std::string Alone(int64_t steps, int64_t row) const {
     Solver solver = Make();

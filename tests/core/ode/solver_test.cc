@@ -15,6 +15,7 @@
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 #include "tests/testing/row_matrix.h"
 #include "tests/testing/solve_rows.h"
 
@@ -62,6 +63,47 @@ TEST(FixedSolve, DepthsDoNotDrift) {
   ASSERT_EQ(recorder.depths.size(), 1000u);
   for (size_t k = 0; k < 1000; ++k) {
     EXPECT_EQ(recorder.depths[k], static_cast<double>(k) / 1000.0);
+  }
+}
+
+// z' = z under Euler's method is a product of the steps.
+TEST(FixedSolve, StepsEndWhereTheGridSays) {
+  const RowMatrixSpace space(
+      [](int64_t, double, std::span<const double> z, std::span<double> dz) { dz[0] = z[0]; });
+  const StepGrid grid = {.kind = StepGrid::Kind::kListed, .shares = {0, 0.125, 0.5, 1}};
+  const auto result = Solve(space,
+                            {.tableau = kEulerTableau,
+                             .control = FixedSteps{.steps = 3},
+                             .s0 = 1.0,
+                             .s1 = 3.0,
+                             .save_at = {1.25, 2.0},
+                             .grid = grid},
+                            RowMatrix::Of({{1.0}}));
+  EXPECT_EQ(result.state.row(0)[0], 1.25 * 1.75 * 2.0);
+  EXPECT_EQ(result.saved[0].row(0)[0], 1.25);
+  EXPECT_EQ(result.saved[1].row(0)[0], 1.25 * 1.75);
+  EXPECT_EQ(result.counts[0].nfe, 3);
+}
+
+TEST(FixedSolve, KeepsTheOrderOfItsMethodOnAGrid) {
+  const RowMatrixSpace space(kWave);
+  for (const StepGrid::Kind kind : {StepGrid::Kind::kCosine, StepGrid::Kind::kSway}) {
+    const StepGrid grid = {.kind = kind, .sway = kind == StepGrid::Kind::kSway ? -1.0 : 0.0};
+    for (const MethodChoice& method :
+         {MethodChoice{.method = Method::kEuler}, MethodChoice{.method = Method::kHeun},
+          MethodChoice{.method = Method::kRk4}}) {
+      const auto error = [&](int steps) {
+        const auto result = Solve(space,
+                                  {.tableau = TableauFor(method),
+                                   .control = FixedSteps{.steps = steps},
+                                   .s1 = 2.0,
+                                   .grid = grid},
+                                  RowMatrix::Of({{1.0}}));
+        return std::abs(result.state.row(0)[0] - std::exp(std::sin(2.0)));
+      };
+      const int order = TableauFor(method).order;
+      EXPECT_NEAR(std::log2(error(32) / error(64)), order, 0.25) << static_cast<int>(kind);
+    }
   }
 }
 

@@ -10,9 +10,11 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/plan/method.h"
 #include "core/plan/plan_number.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -51,6 +53,15 @@ const double kNumbers[] = {1e-5,
                            1e16,
                            1e-6};
 
+using enum StepGrid::Kind;
+const StepGrid kGrids[] = {{.kind = kCosine},
+                           {.kind = kLogitNormal},
+                           {.kind = kSway, .sway = -1},
+                           {.kind = kSway, .sway = 0},
+                           {.kind = kSway, .sway = 1.0 / 3},
+                           {.kind = kListed, .shares = {0, 1}},
+                           {.kind = kListed, .shares = {0, 1e-6, 0.1 + 0.2, 1}}};
+
 std::vector<Plan> Grid() {
   std::vector<Plan> plans;
   for (const Tier tier : {Tier::kExact, Tier::kFast, Tier::kDouble}) {
@@ -73,6 +84,16 @@ std::vector<Plan> Grid() {
           plans.push_back(
               {.choice = AdaptivePlan{.method = method, .rtol = rtol, .atol = 1e-9}, .tier = tier});
         }
+      }
+    }
+    for (const StepGrid& grid : kGrids) {
+      const int steps = grid.shares.empty() ? 7 : static_cast<int>(grid.shares.size()) - 1;
+      for (const bool hypersolved : {false, true}) {
+        plans.push_back({.choice = FixedPlan{.method = {.method = Method::kHeun},
+                                             .steps = steps,
+                                             .hypersolved = hypersolved,
+                                             .grid = grid},
+                         .tier = tier});
       }
     }
     for (const int count : {1, 4, kTableEvaluationsMax - 1}) {
@@ -114,13 +135,36 @@ TEST(Plan, DifferentPlansAreSpelledDifferently) {
 }
 
 TEST(Plan, TheSpellingsOfTheDesign) {
-  for (const char* text :
-       {"euler:4",          "hyper_euler:2",      "alpha(0.75):3",    "hyper_heun:1/fast",
-        "dopri5:1e-5",      "auto:1e-2,2ms",      "default",          "dopri5:1e-5,1e-7/double",
-        "heun_euler:7",     "hyper_heun_euler:7", "rk4_38:2",         "auto:2ms",
-        "auto:5e-3",        "tsit5:1e0",          "hyper_dopri5:3",   "default/fast",
-        "hyper_alpha(1):2", "auto:0.5ms",         "bosh3:2.5e-4",     "ab2:4",
-        "learned:4",        "learned:0",          "learned:10/double"}) {
+  for (const char* text : {"euler:4",
+                           "hyper_euler:2",
+                           "alpha(0.75):3",
+                           "hyper_heun:1/fast",
+                           "dopri5:1e-5",
+                           "auto:1e-2,2ms",
+                           "default",
+                           "dopri5:1e-5,1e-7/double",
+                           "heun_euler:7",
+                           "hyper_heun_euler:7",
+                           "rk4_38:2",
+                           "auto:2ms",
+                           "auto:5e-3",
+                           "auto:1e-2,per_row",
+                           "auto:5e-3,per_row/double",
+                           "tsit5:1e0",
+                           "hyper_dopri5:3",
+                           "default/fast",
+                           "hyper_alpha(1):2",
+                           "auto:0.5ms",
+                           "bosh3:2.5e-4",
+                           "ab2:4",
+                           "learned:4",
+                           "learned:0",
+                           "learned:10/double",
+                           "euler:4@cosine",
+                           "rk4:2@logit_normal",
+                           "hyper_heun:8@sway(-1)/fast",
+                           "heun:2@sway(0.5)",
+                           "euler:3@[0,0.1,0.3,1]"}) {
     EXPECT_EQ(Canonical(text), text);
   }
 }
@@ -136,6 +180,9 @@ TEST(Plan, OtherSpellingsBecomeTheCanonicalOne) {
   EXPECT_EQ(Canonical("alpha(0.750):3"), "alpha(0.75):3");
   EXPECT_EQ(Canonical("dopri5:1E-5"), "dopri5:1e-5");
   EXPECT_EQ(Canonical("auto:.01,2.0ms"), "auto:1e-2,2ms");
+  EXPECT_EQ(Canonical("euler:4@uniform"), "euler:4");
+  EXPECT_EQ(Canonical("euler:2@[0,.50,1.0]"), "euler:2@[0,0.5,1]");
+  EXPECT_EQ(Canonical("euler:4@sway(-1.0)/exact"), "euler:4@sway(-1)");
 }
 
 TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
@@ -172,6 +219,9 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("auto:1e-2,2"), AllOf(HasSubstr("'2'"), HasSubstr("2ms")));
   EXPECT_THAT(ErrorOf("auto:2ms,1e-2"), HasSubstr("'2ms'"));
   EXPECT_THAT(ErrorOf("auto:0ms"), HasSubstr("milliseconds"));
+  EXPECT_THAT(ErrorOf("auto:2ms,per_row"), HasSubstr("no time budget"));
+  EXPECT_THAT(ErrorOf("auto:1e-2,2ms,per_row"), HasSubstr("auto:1e-2,per_row"));
+  EXPECT_THAT(ErrorOf("auto:per_row"), HasSubstr("'per_row'"));
   EXPECT_THAT(ErrorOf("hyper_auto:1e-2"), HasSubstr("unknown method 'auto'"));
   EXPECT_THAT(ErrorOf("hyper_learned:4"), HasSubstr("learned:4"));
   EXPECT_THAT(ErrorOf("learned:1e-3"), AllOf(HasSubstr("'1e-3'"), HasSubstr("learned:4")));
@@ -182,6 +232,51 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
   EXPECT_THAT(ErrorOf("ab2:64"), HasSubstr("at most 63"));
   EXPECT_THAT(ErrorOf("learned:65"), HasSubstr("[0, 64]"));
   EXPECT_THAT(ErrorOf("Euler:4"), HasSubstr("unknown method 'Euler'"));
+}
+
+TEST(Plan, ErrorsOfGridsNameTheWayOut) {
+  EXPECT_THAT(ErrorOf("euler:4@cos"), AllOf(HasSubstr("grid 'cos'"), HasSubstr("sway(c)")));
+  for (const char* grid : {"", "sway", "sway(", "sway(x)", "cosine(1)", "[]", "[0,1", "[0,-1]"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("euler:4@", grid)),
+                HasSubstr(absl::StrCat("unknown grid '", grid, "'")));
+  }
+  EXPECT_THAT(ErrorOf("euler:4@sway(-2)"), AllOf(HasSubstr("sway is -2"), HasSubstr("[-1, 1.75]")));
+  EXPECT_THAT(ErrorOf("euler:4@[0,0.5,1]"), HasSubstr("lists 3 shares; 4 steps take 5"));
+  EXPECT_THAT(ErrorOf("euler:2@[0,0.5,0.9]"), HasSubstr("runs from 0 to 0.9"));
+  EXPECT_THAT(ErrorOf("euler:3@[0,0.5,0.5,1]"), HasSubstr("share 0.5 follows 0.5"));
+  EXPECT_THAT(ErrorOf("dopri5:1e-3@cosine"), HasSubstr("behind a number of steps"));
+  EXPECT_THAT(ErrorOf("ab2:4@cosine"), HasSubstr("'ab2' takes no grid"));
+  EXPECT_THAT(ErrorOf("learned:4@cosine"), HasSubstr("'learned' takes no grid"));
+  EXPECT_THAT(ErrorOf("auto:1e-2@cosine"), HasSubstr("is not a tolerance"));
+}
+
+TEST(StepGrid, SharesAreThoseOfTheFormulas) {
+  for (int k = 0; k <= 4; ++k) {
+    const double u = k / 4.0;
+    EXPECT_EQ(ShareAt({}, k, 4), u);
+    EXPECT_NEAR(ShareAt({.kind = kCosine}, k, 4), std::pow(std::sin(M_PI / 2 * u), 2), 1e-15);
+    EXPECT_NEAR(ShareAt({.kind = kSway, .sway = -1}, k, 4), 1 - std::cos(M_PI / 2 * u), 1e-15);
+  }
+  // The quartiles of a standard normal are -+0.6744897501960817.
+  EXPECT_NEAR(ShareAt({.kind = kLogitNormal}, 3, 4), 1 / (1 + std::exp(-0.6744897501960817)),
+              1e-14);
+  EXPECT_NEAR(ShareAt({.kind = kLogitNormal}, 1, 4), 1 / (1 + std::exp(0.6744897501960817)), 1e-14);
+  EXPECT_EQ(ShareAt({.kind = kListed, .shares = {0, 0.1, 1}}, 1, 2), 0.1);
+  const StepShares extremes = ExtremeSteps({.kind = kListed, .shares = {0, 0.125, 0.5, 1}}, 3);
+  EXPECT_EQ(extremes.shortest, 0.125);
+  EXPECT_EQ(extremes.longest, 0.5);
+}
+
+TEST(StepGrid, EveryStepMovesOn) {
+  for (const StepGrid& grid :
+       {StepGrid{.kind = kCosine}, StepGrid{.kind = kLogitNormal},
+        StepGrid{.kind = kSway, .sway = -1}, StepGrid{.kind = kSway, .sway = 1.75}}) {
+    for (const int steps : {1, 2, 3, 1000}) {
+      EXPECT_EQ(ShareAt(grid, 0, steps), 0.0);
+      EXPECT_EQ(ShareAt(grid, steps, steps), 1.0);
+      EXPECT_GT(ExtremeSteps(grid, steps).shortest, 1e-7) << PrintStepGrid(grid) << steps;
+    }
+  }
 }
 
 TEST(Plan, ValidationRefusesWhatTheParserWould) {

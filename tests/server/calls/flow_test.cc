@@ -15,7 +15,9 @@
 #include "server/batching/work.h"
 #include "server/calls/limits.h"
 #include "server/calls/rows.h"
+#include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
@@ -73,13 +75,83 @@ TEST(PrepareSample, Refusals) {
   ExpectRefused(Prepare(Samples(1000), served, limits), "call SampleStream");
 }
 
+// A flow in two dimensions with a condition of three numbers.
+std::shared_ptr<const ServedModel> ServedConditionalFlow() {
+  auto served = std::make_shared<ServedModel>();
+  served->name = "conditional";
+  served->model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  return served;
+}
+
+TensorView Conditions(const std::vector<float>& numbers) {
+  return {.dtype = Dtype::kF32,
+          .shape = {static_cast<int64_t>(numbers.size()) / 3, 3},
+          .bytes = std::as_bytes(std::span(numbers))};
+}
+
+TEST(PrepareCondition, OneForEachRowOrOneForAll) {
+  const auto served = ServedConditionalFlow();
+  SampleAsk ask = Samples(4);
+  const std::vector<float> each = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, one = {5, 6, 7};
+  ask.terms.condition = Conditions(each);
+  const auto prepared = Prepare(ask, served, kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(AsDoubles(prepared->work.segment.condition),
+            std::vector<double>(each.begin(), each.end()));
+  EXPECT_EQ(prepared->work.bytes, 4 * 2 * 4 + 4 * 3 * 4);  // samples, conditions
+  ask.terms.condition = Conditions(one);
+  EXPECT_EQ(Prepare(ask, served, kLimits)->work.segment.condition.shape, Shape({1, 3}));
+  EXPECT_EQ(Prepare(ask, served, kLimits)->work.bytes, 4 * 2 * 4 + 3 * 4);
+  const std::vector<float> points(8, 0.5f);
+  LogProbAsk density{.inputs = TensorView{Dtype::kF32, {4, 2}, std::as_bytes(std::span(points))}};
+  density.terms.condition = Conditions(each);
+  EXPECT_EQ(Prepare(density, served, kLimits)->work.segment.condition.shape, Shape({4, 3}));
+}
+
+TEST(PrepareCondition, Refusals) {
+  const auto served = ServedConditionalFlow();
+  SampleAsk ask = Samples(4);
+  ExpectRefused(Prepare(ask, served, kLimits), "condition: model 'conditional' needs one of [3]");
+  const std::vector<float> two(6, 1.0f), bad = {0, std::nanf(""), 0}, narrow = {1, 2};
+  ask.terms.condition = Conditions(two);
+  ExpectRefused(Prepare(ask, served, kLimits), "condition: 2 conditions for 4 rows; send one for");
+  ask.terms.condition = Conditions(bad);
+  ExpectRefused(Prepare(ask, served, kLimits), "condition: row 0, element 1 is nan; finite");
+  ask.terms.condition = TensorView{Dtype::kF32, {1, 2}, std::as_bytes(std::span(narrow))};
+  ExpectRefused(Prepare(ask, served, kLimits), "condition: shape [1, 2] found, [rows, 3] wanted");
+  const std::vector<double> wide = {1, 2, 3};
+  ask.terms.condition = TensorView{Dtype::kF64, {1, 3}, std::as_bytes(std::span(wide))};
+  ExpectRefused(Prepare(ask, served, kLimits), "condition: dtype F64 is not taken; send F32");
+  ask.terms.plan = ParsePlan("euler:4/double");
+  EXPECT_TRUE(Prepare(ask, served, kLimits).ok());
+  ask.terms.condition = Conditions(two);
+  ExpectRefused(Prepare(ask, ServedTinyFlow(), kLimits), "condition: model 'tiny_flow' has none");
+}
+
+TEST(PrepareCondition, AStreamSendsEachChunkItsOwn) {
+  std::vector<float> each(3 * 10);
+  for (size_t i = 0; i < each.size(); ++i) each[i] = static_cast<float>(i);
+  StreamAsk ask{.sample = Samples(10), .chunk_rows = 4};
+  ask.sample.terms.condition = Conditions(each);
+  const auto stream = PrepareStream(ask, ServedConditionalFlow(), kLimits);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  const Work chunk = ChunkOf(*stream, 4, 4).work;
+  EXPECT_EQ(chunk.segment.condition.shape, Shape({4, 3}));
+  EXPECT_EQ(AsDoubles(chunk.segment.condition).front(), 12.0);
+  EXPECT_EQ(chunk.bytes, 4 * (2 * 4 + 3 * 4));
+  const std::vector<float> one = {5, 6, 7};
+  ask.sample.terms.condition = Conditions(one);
+  const auto shared = PrepareStream(ask, ServedConditionalFlow(), kLimits);
+  EXPECT_EQ(ChunkOf(*shared, 4, 4).work.segment.condition.shape, Shape({1, 3}));
+}
+
 TEST(PrepareFlow, EveryCallIsBoundedByItsPredictedWork) {
   CallLimits limits = kLimits;
   const StreamAsk stream{.sample = Samples(100000)};
   const auto flow = ServedTinyFlow();
   EXPECT_EQ(Prepare(Samples(6), flow, limits)->work.macs,
             2 * Prepare(Samples(3), flow, limits)->work.macs);
-  EXPECT_EQ(ChunkOf(*PrepareStream(stream, flow, limits), 64, 3).macs,
+  EXPECT_EQ(ChunkOf(*PrepareStream(stream, flow, limits), 64, 3).work.macs,
             Prepare(Samples(3), flow, limits)->work.macs);
   limits.request_macs_max = 1;
   ExpectRefused(Prepare(Samples(3), flow, limits), "MACs");
@@ -122,7 +194,7 @@ TEST(PrepareStream, ChunksAreRowsOfTheStream) {
       PrepareStream({.sample = Samples(100000), .chunk_rows = 10}, ServedTinyFlow(), kLimits);
   ASSERT_TRUE(stream.ok()) << stream.status();
   EXPECT_EQ(stream->rows, 100000);
-  const Work chunk = ChunkOf(*stream, 30, 10);
+  const Work chunk = ChunkOf(*stream, 30, 10).work;
   EXPECT_EQ(chunk.segment.first_row, 130u);
   EXPECT_EQ(chunk.segment.seed, 11u);
   EXPECT_EQ(chunk.segment.rows, 10);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
@@ -37,8 +38,33 @@ class ResolveTest : public testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(words));
   }
 
+  // learned:1 and learned:4, of generation 3.
+  void ServeLearned(std::vector<PlanCalibration> measured) {
+    const std::vector<FixedPlan> plans = {{.method = {.method = Method::kEuler}, .steps = 1},
+                                          {.method = {.method = Method::kRk4}, .steps = 1}};
+    const auto bytes =
+        fixture::LearnedFrom(plans, Coefficients::kMap, *served_->model, Direction::kForward);
+    auto generation = std::make_shared<Generation>();
+    generation->number = 3;
+    generation->correction =
+        *Hypersolver::FromBytes(bytes.hypersolver_json, bytes.weights, *served_->model);
+    generation->calibration.plans = std::move(measured);
+    served_->corrections.push_back(
+        {.method = {.method = Method::kLearned}, .active = std::move(generation)});
+  }
+
   std::shared_ptr<ServedModel> served_ = ServedTinyClassifier();
 };
+
+PlanCalibration Measured(const char* plan, double p99, double macs, double factor = 0) {
+  PlanCalibration one;
+  one.plan = *ParsePlan(plan);
+  one.error_mean = p99 / 2;
+  one.error_p99 = p99;
+  one.macs = macs;
+  if (factor > 0) one.bound = {.factor = factor, .rows = 50, .distances = {0, 1}};
+  return one;
+}
 
 TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   EXPECT_EQ(Resolve({})->text, "dopri5:1e-5");
@@ -83,17 +109,8 @@ TEST_F(ResolveTest, RangeOfTheCorrection) {
 }
 
 TEST_F(ResolveTest, LearnedSolversAreServedAtTheirTablesOnly) {
-  const std::vector<FixedPlan> plans = {{.method = {.method = Method::kEuler}, .steps = 1},
-                                        {.method = {.method = Method::kRk4}, .steps = 1}};
-  const auto bytes =
-      fixture::LearnedFrom(plans, Coefficients::kMap, *served_->model, Direction::kForward);
-  auto generation = std::make_shared<Generation>();
-  generation->number = 3;
-  generation->correction =
-      *Hypersolver::FromBytes(bytes.hypersolver_json, bytes.weights, *served_->model);
   ExpectRefused(Asking("learned:4"), absl::StatusCode::kNotFound, "'learned'");
-  served_->corrections.push_back(
-      {.method = {.method = Method::kLearned}, .active = std::move(generation)});
+  ServeLearned({});
   EXPECT_EQ(Resolve(Asking("learned:4"))->generation->number, 3);
   EXPECT_EQ(Resolve(Asking("learned:4"))->label, "learned:4");
   EXPECT_EQ(Resolve(Asking("learned:4/double"))->label, "learned:other");
@@ -105,6 +122,47 @@ TEST_F(ResolveTest, LearnedSolversAreServedAtTheirTablesOnly) {
   ExpectRefused(Asking("ab2:4"), absl::StatusCode::kFailedPrecondition, "save_at",
                 {.save_at = {0.5}});
   EXPECT_EQ(Resolve(Asking("ab2:4"))->generation, nullptr);
+}
+
+TEST_F(ResolveTest, BoundsAreThoseOfMeasuredTablesWithAReadout) {
+  ServeLearned({Measured("learned:1", 0.5, 10, 2), Measured("learned:4", 0.1, 40)});
+  const Task task{.want_bound = true};
+  EXPECT_EQ(Resolve(Asking("learned:1"), task)->bound_factor, 2);
+  EXPECT_EQ(Resolve(Asking("learned:1"))->bound_factor, std::nullopt) << "not asked for";
+  for (const char* plan : {"learned:4", "learned:1/double", "euler:4", "hyper_euler:2"}) {
+    ExpectRefused(Asking(plan), absl::StatusCode::kFailedPrecondition,
+                  "no bound of each row's error for what is asked; learned:1 have one", task);
+  }
+  ExpectRefused(Asking("euler:1"), absl::StatusCode::kFailedPrecondition, "no plan of this model",
+                {.span = {0, 0.5}, .want_bound = true});
+  // An automatic plan chooses among those with a bound.
+  EXPECT_EQ(Resolve(Asking("auto:3e-1"))->text, "euler:4");
+  EXPECT_EQ(Resolve(Asking("auto:3e-1"), task)->text, "learned:1");
+  EXPECT_EQ(Resolve(Asking("auto:6e-2"))->text, "learned:4");
+  ExpectRefused(Asking("auto:6e-2"), absl::StatusCode::kFailedPrecondition, "with an error bound",
+                task);
+}
+
+TEST_F(ResolveTest, APlanPerRowHasItsOwnSpellingAndLaterPlans) {
+  served_->calibration.plans = {Measured("euler:4", 0.9, 8), Measured("dopri5:1e-3", 0.01, 90)};
+  ServeLearned({Measured("learned:1", 0.5, 10, 0.1), Measured("learned:4", 0.1, 40, 0.01)});
+  const auto resolved = Resolve(Asking("auto:1e-2,per_row"));
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->text, "auto:1e-2,per_row");
+  EXPECT_EQ(resolved->label, "auto:per_row");
+  EXPECT_EQ(resolved->row_target, 0.01);
+  EXPECT_EQ(resolved->error, std::nullopt);
+  // learned:4 ends every row, learned:1 a tenth of them.
+  EXPECT_EQ(PrintPlan(resolved->plan), "learned:4");
+  EXPECT_EQ(resolved->bound_factor, 0.01);
+  ASSERT_EQ(resolved->later.size(), 1u);
+  EXPECT_EQ(resolved->later[0].text, "dopri5:1e-3");
+  EXPECT_EQ(resolved->later[0].bound_factor, std::nullopt);
+  EXPECT_EQ(Resolve(Asking("auto:1e-2,per_row", 3))->later.size(), 1u) << "a generation is pinned";
+  served_->calibration.default_plan = *ParsePlan("auto:1e-2,per_row");
+  EXPECT_EQ(Resolve({})->text, "auto:1e-2,per_row");
+  ExpectRefused(Asking("auto:1e-4,per_row"), absl::StatusCode::kFailedPrecondition,
+                "'dopri5:1e-3' has 0.01");
 }
 
 TEST_F(ResolveTest, Limits) {
@@ -157,6 +215,8 @@ TEST_F(ResolveTest, LabelsAreABoundedSet) {
   EXPECT_EQ(Resolve(Asking("hyper_euler:3"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("hyper_euler:2/double"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("alpha(0.75):3"))->label, "alpha:other");
+  EXPECT_EQ(Resolve(Asking("euler:4@cosine"))->label, "euler:other");
+  EXPECT_EQ(Resolve(Asking("hyper_euler:2@[0,0.4,1]"))->label, "hyper_euler:other");
   EXPECT_EQ(Resolve(Asking("dopri5:2e-5"))->label, "dopri5:other");
 }
 

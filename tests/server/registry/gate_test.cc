@@ -10,7 +10,9 @@
 #include "core/engine/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
+#include "core/model/layers/layer.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
@@ -197,7 +199,7 @@ TEST_F(GateTest, LearnedSolversMeetTheBestClassicalPlanOfTheirCost) {
                            .candidate = learned({plan(Method::kEuler, 1), plan(Method::kEuler, 2),
                                                  plan(Method::kRk4, 1), plan(Method::kAb2, 6)}),
                            .active = learned({plan(Method::kEuler, 1), plan(Method::kMidpoint, 1)}),
-                           .probes = {fixture::TinyInputs(flow, 16)}};
+                           .probes = {{.x = fixture::TinyInputs(flow, 16), .condition = {}}}};
   EngineGate gate = Gate();
   const auto measured = *gate.Measure(input);
   ASSERT_EQ(measured.size(), 4u);
@@ -217,6 +219,47 @@ TEST_F(GateTest, LearnedSolversMeetTheBestClassicalPlanOfTheirCost) {
                                      .probes = input.probes});
   EXPECT_EQ(dropped.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(dropped.status().message(), ::testing::HasSubstr("learned:4"));
+}
+
+// The gate solves the probe of a conditional model under its own conditions.
+TEST_F(GateTest, AConditionalModelIsMeasuredUnderTheProbesConditions) {
+  const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  const auto candidate =
+      fixture::RandomHypersolver(fixture::ConditionalCorrectionSpec(), *model, 2);
+  Probe probe{.x = fixture::TinyInputs(fixture::TinyFlow(), 16),
+              .condition = HostTensor::Zeros(Dtype::kF32, {16, 3})};
+  const auto base_error = [&] {
+    EngineGate gate = Gate();
+    const auto measured = gate.Measure({.model = model, .candidate = candidate, .probes = {probe}});
+    EXPECT_TRUE(measured.ok()) << measured.status();
+    return measured.ok() ? measured->front().base_error : 0.0;
+  };
+  const double at_zero = base_error();
+  for (float& number : probe.condition.as<float>()) number = 2.0f;
+  EXPECT_GT(at_zero, 0.0);
+  EXPECT_NE(base_error(), at_zero);
+}
+
+TEST_F(GateTest, AProbeWithoutTheConditionsIsRefused) {
+  const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  HypersolverSpec spec = fixture::ConditionalCorrectionSpec();
+  spec.base_digest = model->base_digest();
+  const std::vector<double> points(32, 0.5), conditions(48, 1.0);
+  GenerationFiles files = {
+      {"hypersolver.json", PrintHypersolverSpec(spec)},
+      {"weights.safetensors", fixture::RandomWeights(ExpectedTensors(spec.net, "net"), 3)}};
+  const auto load = [&](const std::vector<fixture::NamedTensor>& probe) {
+    files["probe.safetensors"] = fixture::SafetensorsOf(probe);
+    const std::string folder = temporary_.path() + "/conditional";
+    const int64_t number = WriteGeneration(folder, files).value();
+    return LoadCandidate(folder + "/" + std::to_string(number), number, spec.method, *model);
+  };
+  EXPECT_THAT(load({{"x", {16, 2}, points}}).status().message(), ::testing::HasSubstr("condition"));
+  EXPECT_THAT(load({{"x", {16, 2}, points}, {"condition", {24, 2}, conditions}}).status().message(),
+              ::testing::HasSubstr("condition is F32 [24, 2], wanted F32 [16, 3]"));
+  const auto whole = load({{"x", {16, 2}, points}, {"condition", {16, 3}, conditions}});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->probe.condition.shape, (Shape{16, 3}));
 }
 
 TEST_F(GateTest, EndsWhereItIsCancelled) {

@@ -1,5 +1,3 @@
-#include "server/rpc/admin_service.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 #include "core/engine/device_runtime.h"
 #include "hyperserve/v1/admin.pb.h"
 #include "server/rpc/call.h"
+#include "server/rpc/services.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/model_fixture.h"

@@ -1,6 +1,4 @@
 // The calls against closed forms: real registry, batcher and readable engine, tiny models.
-#include "server/rpc/hyperserve_service.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
 #include "hyperserve/v1/hyperserve.pb.h"
+#include "server/rpc/services.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/model_fixture.h"

@@ -12,10 +12,9 @@
 #include "server/batching/batcher_options.h"
 #include "server/calls/limits.h"
 #include "server/metrics/metrics.h"
-#include "server/rpc/admin_service.h"
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
-#include "server/rpc/hyperserve_service.h"
+#include "server/rpc/services.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/testing/model_fixture.h"
 

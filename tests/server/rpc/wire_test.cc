@@ -44,6 +44,12 @@ TEST(PlanFromWire, StructuredAndSpelledAreTheSame) {
   fixed.mutable_fixed()->set_hypersolved(true);
   EXPECT_EQ(*PlanFromWire(fixed), *FromText("hyper_euler:2"));
 
+  v1::Plan grid;
+  grid.mutable_fixed()->set_method("euler");
+  grid.mutable_fixed()->set_steps(4);
+  grid.mutable_fixed()->set_grid("sway(-1)");
+  EXPECT_EQ(*PlanFromWire(grid), *FromText("euler:4@sway(-1)"));
+
   v1::Plan family;
   family.mutable_fixed()->set_method("alpha(0.75)");
   family.mutable_fixed()->set_steps(3);
@@ -130,6 +136,16 @@ TEST(TermsFromWire, CarryWhatIsAsked) {
   EXPECT_EQ(terms.max_reply_bytes, 7);
   options.mutable_plan()->set_text("oiler:4");
   EXPECT_EQ(TermsFromWire(options).plan.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TermsFromWire, TheConditionIsThereWhereItWasSent) {
+  v1::SolveOptions options;
+  EXPECT_FALSE(TermsFromWire(options).condition.has_value());
+  options.mutable_condition();
+  EXPECT_FALSE(TermsFromWire(options).condition->ok());  // without a dtype
+  options.mutable_condition()->set_dtype(v1::DTYPE_F32);
+  options.mutable_condition()->add_shape(1);
+  EXPECT_EQ(TermsFromWire(options).condition->value().shape, Shape({1}));
 }
 
 TEST(RowsFromWire, BorrowsEveryDtype) {

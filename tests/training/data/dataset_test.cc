@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/file.h"
+#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/images.h"
@@ -183,6 +186,79 @@ TEST(InputSourceTest, FlowsStartFromNoiseOrFromData) {
   EXPECT_NEAR(squares / 10000, 1.0, 0.07);
   EXPECT_NE(noise->Training(0, 8).rows.bytes, noise->Validation(8)->rows.bytes);
   EXPECT_NE(noise->HeldOut(8)->rows.bytes, noise->Validation(8)->rows.bytes);
+}
+
+// A flow of two numbers with a condition of two.
+ModelSpec ConditionalSpec() {
+  ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kNoiseToData};
+  spec.input.shape = {2};
+  spec.condition = {2};
+  return spec;
+}
+
+TEST(InputSourceTest, BothDirectionsHaveTheConditionsOfTheDensity) {
+  Recipe recipe;
+  recipe.set_seed(3);
+  recipe.mutable_data()->set_density("two_moons");
+  const ModelSpec spec = ConditionalSpec();
+  const auto noise = InputSource::Make(recipe, spec, Direction::kNoiseToData, "");
+  const auto data = InputSource::Make(recipe, spec, Direction::kDataToNoise, "");
+  ASSERT_TRUE(noise.ok() && data.ok()) << noise.status() << data.status();
+  const std::vector<float> drawn = Density::Named("two_moons")->Draw(3, 0, 8);
+  const SolveInputs points = data->Training(0, 8), starts = noise->Training(0, 8);
+  EXPECT_EQ(points.condition.shape, (Shape{8, 2}));
+  for (size_t i = 0; i < 16; ++i) {
+    const size_t place = i / 2 * 4 + i % 2;
+    EXPECT_EQ(points.rows.as<float>()[i], drawn[place]);
+    EXPECT_EQ(points.condition.as<float>()[i], drawn[place + 2]);
+  }
+  EXPECT_EQ(starts.condition.bytes, points.condition.bytes);
+  EXPECT_NE(starts.rows.bytes, points.rows.bytes);
+  const auto probe = SafetensorsFile::Parse(ProbeBytes(*noise, 16).value());
+  EXPECT_EQ(probe->Find("condition")->shape, (Shape{16, 2}));
+  recipe.mutable_data()->set_density("rings");
+  EXPECT_THAT(
+      std::string(InputSource::Make(recipe, spec, Direction::kNoiseToData, "").status().message()),
+      HasSubstr("'rings' have 0 numbers as their condition, condition.shape of the model "
+                "says 2"));
+}
+
+TEST(InputSourceTest, PointsOfAFileKeepTheirConditions) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/pairs.safetensors";
+  HostTensor x = HostTensor::Zeros(Dtype::kF32, {300, 2}), condition = x;
+  for (size_t i = 0; i < 600; ++i) {
+    x.as<float>()[i] = static_cast<float>(i);
+    condition.as<float>()[i] = static_cast<float>(i) + 1000.0F;
+  }
+  const auto write = [&](const std::map<std::string, TensorView, std::less<>>& tensors) {
+    ASSERT_TRUE(WriteFileAtomically(path, SerializeSafetensors(tensors)).ok());
+  };
+  write({{"x", x.view()}, {"condition", condition.view()}});
+  Recipe recipe;
+  recipe.set_seed(3);
+  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
+  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  const ModelSpec spec = ConditionalSpec();
+  const auto data = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
+  const auto noise = InputSource::Make(recipe, spec, Direction::kNoiseToData, path);
+  ASSERT_TRUE(data.ok() && noise.ok()) << data.status() << noise.status();
+  for (const SolveInputs& set : {data->Training(0, 64), *data->Validation(100)}) {
+    for (size_t i = 0; i < set.rows.as<float>().size(); ++i) {
+      EXPECT_EQ(set.condition.as<float>()[i], set.rows.as<float>()[i] + 1000.0F);
+    }
+  }
+  EXPECT_EQ(noise->HeldOut(50)->condition.bytes, data->HeldOut(50)->condition.bytes);
+  EXPECT_EQ(noise->Training(1, 64).condition.bytes, data->Training(1, 64).condition.bytes);
+  EXPECT_NE(noise->Training(1, 64).rows.bytes, noise->Training(0, 64).rows.bytes);
+  const auto error = [&] {
+    return std::string(
+        InputSource::Make(recipe, spec, Direction::kDataToNoise, path).status().message());
+  };
+  write({{"x", x.view()}});
+  EXPECT_THAT(error(), HasSubstr("condition"));
+  write({{"x", x.view()}, {"condition", RowsOf(condition.view(), 0, 299)}});
+  EXPECT_THAT(error(), HasSubstr("condition is [299, 2], wanted is [300, 2]"));
 }
 
 }  // namespace

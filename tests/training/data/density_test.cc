@@ -23,8 +23,9 @@ TEST(DensityTest, RowsAreAFunctionOfSeedAndRow) {
     const Density density = Density::Named(name).value();
     const std::vector<float> all = density.Draw(7, 0, 64);
     const std::vector<float> tail = density.Draw(7, 48, 16);
-    ASSERT_EQ(all.size(), 128u);
-    EXPECT_EQ(std::vector<float>(all.begin() + 96, all.end()), tail) << name;
+    const int64_t width = 2 + density.condition_features();
+    ASSERT_EQ(all.size(), static_cast<size_t>(64 * width));
+    EXPECT_EQ(std::vector<float>(all.begin() + 48 * width, all.end()), tail) << name;
     EXPECT_NE(density.Draw(8, 0, 64), all) << name;
   }
 }
@@ -32,11 +33,13 @@ TEST(DensityTest, RowsAreAFunctionOfSeedAndRow) {
 TEST(DensityTest, CentredAndAboutAsWideAsTheNoiseTheyMapTo) {
   constexpr int kRows = 20000;
   for (const std::string& name : Density::Names()) {
-    const std::vector<float> points = Density::Named(name)->Draw(1, 0, kRows);
+    const Density density = Density::Named(name).value();
+    const std::vector<float> points = density.Draw(1, 0, kRows);
+    const size_t width = 2 + density.condition_features();
     for (int axis = 0; axis < 2; ++axis) {
       double sum = 0, squares = 0;
       for (int row = 0; row < kRows; ++row) {
-        const double value = points[2 * row + axis];
+        const double value = points[width * row + axis];
         ASSERT_TRUE(std::isfinite(value));
         sum += value;
         squares += value * value;
@@ -48,6 +51,26 @@ TEST(DensityTest, CentredAndAboutAsWideAsTheNoiseTheyMapTo) {
       EXPECT_LT(deviation, 2.5) << name;
     }
   }
+}
+
+// Of the parameter (a, b) and the observation (x, y), x + |a + b| / sqrt(2) - .25 and
+// y - (b - a) / sqrt(2) are a point of a half moon of radius .1.
+TEST(DensityTest, ObservationsOfTwoMoonsLieOnAHalfMoonShiftedByTheParameter) {
+  constexpr int kRows = 20000;
+  const Density density = Density::Named("two_moons").value();
+  ASSERT_EQ(density.condition_features(), 2);
+  const std::vector<float> rows = density.Draw(3, 0, kRows);
+  double radii = 0, upper = 0;
+  for (size_t i = 0; i < 4 * kRows; i += 4) {
+    const double x = rows[i + 2] + std::abs(rows[i] + rows[i + 1]) / std::sqrt(2.0) - 0.25;
+    const double y = rows[i + 3] - (rows[i + 1] - rows[i]) / std::sqrt(2.0);
+    EXPECT_GT(x, -1e-5);
+    EXPECT_NEAR(std::hypot(x, y), 0.1, 0.06);
+    radii += std::hypot(x, y);
+    upper += y > 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(radii / kRows, 0.1, 5 * 0.01 / std::sqrt(kRows));
+  EXPECT_NEAR(upper / kRows, 0.5, 0.02);
 }
 
 TEST(DensityTest, RingsLieOnThreeRadiiByLength) {

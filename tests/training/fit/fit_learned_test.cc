@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "training/bounds/bounds.h"
+#include "training/bounds/coverage.h"
 #include "training/data/dataset.h"
 #include "training/data/recipe.h"
 #include "training/fit/fit_hypersolver.h"
@@ -87,6 +90,65 @@ TEST_F(FitLearnedTest, TheGenerationIsServedWithTheErrorThatItClaims) {
     before = claimed.error_mean;
   }
   EXPECT_TRUE(ParseCalibration(fitted.files.at("calibration.json")).ok());
+}
+
+// The bounds of rows that neither the fits nor the bounds saw.
+TEST_F(FitLearnedTest, BoundsAreAddedToTheFilesAndKept) {
+  const FittedHypersolver fitted = FitLearned(recipe_, Options()).value();
+  GenerationFiles files = fitted.files;
+  const BoundOptions options{.model = *model_, .runtime = runtime_.get(), .rows = 2000};
+  ASSERT_TRUE(FitDistances(recipe_, options, files).ok());
+  ASSERT_TRUE(CalibrateBounds(recipe_, options, files).ok());
+  EXPECT_NE(files.at("weights.safetensors"), fitted.files.at("weights.safetensors"));
+  CoverageOptions coverage{.runtime = runtime_.get(),
+                           .model = *model_,
+                           .truth = ParsePlan("dopri5:1e-6").value(),
+                           .batch = 512};
+  coverage.solver = Hypersolver::FromBytes(files.at("hypersolver.json"),
+                                           files.at("weights.safetensors"), **model_)
+                        .value();
+  const Calibration calibration = ParseCalibration(files.at("calibration.json")).value();
+  const InputSource source =
+      InputSource::Make(recipe_, (*model_)->spec(), Direction::kNoiseToData, "").value();
+  const SolveInputs rows = source.HeldOut(4000).value();
+  const auto plans = SolveWithBounds(coverage, calibration, rows).value();
+  ASSERT_EQ(plans.size(), fitted.spec.steps.size());
+  for (const BoundedPlan& plan : plans) {
+    EXPECT_EQ(plan.calibration.bound->rows, 2000);
+    EXPECT_GT(plan.macs, plan.calibration.macs);
+    double kept = 0, log_ratio = 0, log_error = 0, squares = 0, ratio_squares = 0;
+    for (size_t row = 0; row < plan.errors.size(); ++row) {
+      kept += plan.errors[row] <= plan.bounds[row];
+      const double error = std::log(plan.errors[row]), ratio = error - std::log(plan.bounds[row]);
+      log_error += error / 4000;
+      log_ratio += ratio / 4000;
+      squares += error * error / 4000;
+      ratio_squares += ratio * ratio / 4000;
+    }
+    EXPECT_NEAR(kept / 4000, 0.95, 0.025) << PrintPlan(plan.calibration.plan);
+    EXPECT_LT(ratio_squares - log_ratio * log_ratio, squares - log_error * log_error)
+        << "a bound that knows nothing of its row would do as well";
+  }
+  EXPECT_THAT(CoverageTable(plans), HasSubstr("learned:2"));
+  EXPECT_THAT(SavingsTable(plans), HasSubstr("learned:2"));
+  EXPECT_EQ(Shifted(rows).size(), 1u);
+
+  // The tables are as they were, so their plans compute the same.
+  const auto before = Hypersolver::FromBytes(fitted.files.at("hypersolver.json"),
+                                             fitted.files.at("weights.safetensors"), **model_)
+                          .value();
+  Measurer measurer = MakeMeasurer(recipe_, *runtime_, *model_, Direction::kNoiseToData,
+                                   source.HeldOut(256).value())
+                          .value();
+  const Plan plan = plans.back().calibration.plan;
+  EXPECT_EQ(measurer.MeanError(plan, coverage.solver).value(),
+            measurer.MeanError(plan, before).value());
+
+  // A refresh starts from the tables, and makes readouts of its own.
+  HypersolverFitOptions refresh = Options();
+  refresh.start_from = files;
+  EXPECT_THAT(FitLearned(recipe_, refresh).value().remarks,
+              ::testing::Contains(HasSubstr("started at generation")));
 }
 
 TEST_F(FitLearnedTest, TheSameRecipeGivesTheSameWeights) {

@@ -163,6 +163,49 @@ TEST_F(FlowFitTest, FlowMatchingNeedsAFieldThatKnowsTheDepth) {
               HasSubstr("depth_cat"));
 }
 
+// A conditional flow, fitted by matching.
+Recipe PosteriorRecipe() {
+  Recipe recipe = MatchingRecipe("noise_to_data");
+  recipe.mutable_data()->set_density("two_moons");
+  recipe.mutable_model()->mutable_condition()->add_shape(2);
+  hyperserve::v1::Layer condition;
+  condition.mutable_condition_cat()->set_features(2);
+  auto& field = *recipe.mutable_model()->mutable_field();
+  field.Mutable(1)->mutable_linear()->set_in(5);
+  *field.Add() = condition;
+  std::rotate(field.pointer_begin(), field.pointer_end() - 1, field.pointer_end());
+  recipe.mutable_fit()->mutable_flow_matching()->set_pairing_rounds(0);
+  recipe.mutable_hypersolver()->mutable_net()->set_direction("noise_to_data");
+  return recipe;
+}
+
+TEST_F(FlowFitTest, AConditionalFlowAndItsCorrectionAreFitted) {
+  const Recipe recipe = PosteriorRecipe();
+  const auto files = FitModel(recipe, "", at::kCPU);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto model = Model::FromBytes(files->model_json, files->weights).value();
+  const auto judgement = JudgeFlow(recipe, *runtime_, model);
+  ASSERT_TRUE(judgement.ok()) << judgement.status();
+  // Ignoring the condition costs log 4 nats: the parameter is uniform on a square of area 4.
+  EXPECT_LT(judgement->nll, std::log(4.0) - 0.3);
+  EXPECT_EQ(judgement->p, 1.0 / 200);  // 200 iterations draw no crescents
+  ASSERT_EQ(judgement->ranks.size(), 2U);
+  HypersolverFitOptions options = Options();
+  options.model = model;
+  const auto fitted = FitHypersolver(recipe, options);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_LT(fitted->calibration.plans[0].error_mean, 0.7 * fitted->base_plans[0].error_mean);
+  const auto probe = SafetensorsFile::Parse(fitted->files.at("probe.safetensors"));
+  EXPECT_EQ(probe->Find("condition")->shape, (Shape{16, 2}));
+}
+
+TEST_F(FlowFitTest, NoiseStaysIndependentOfTheCondition) {
+  Recipe recipe = PosteriorRecipe();
+  recipe.mutable_fit()->mutable_flow_matching()->set_pairing_rounds(1);
+  EXPECT_THAT(std::string(FitModel(recipe, "", at::kCPU).status().message()),
+              HasSubstr("pairing_rounds: a flow with a condition takes 0"));
+}
+
 TEST_F(FlowFitTest, AJudgementTellsAFlowFromItsDensity) {
   const auto judgement = JudgeFlow(FlowRecipe(), *runtime_, LoadedModel());
   ASSERT_TRUE(judgement.ok()) << judgement.status();

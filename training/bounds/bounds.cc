@@ -1,0 +1,179 @@
+#include "training/bounds/bounds.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/device_runtime.h"
+#include "core/engine/plan_error.h"
+#include "core/engine/readable/tensor_space.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+#include "core/model/net/net.h"
+#include "core/model/repository/calibration.h"
+#include "core/model/repository/error_bound.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "programs/stop.h"
+#include "training/bounds/fit_distance.h"
+#include "training/data/dataset.h"
+#include "training/fit/parameters.h"
+#include "training/fit/trajectory.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr int64_t kFlowFitRows = 4096, kImageFitRows = 768;  // of FitDistance
+constexpr int64_t kBoundRowsMax = 16384;
+// Rows that choose checkpoints in our recipes for tables, which may not be the recipe at hand.
+constexpr int64_t kFlowCheckRows = 2048, kImageCheckRows = 1024;
+
+absl::StatusOr<std::shared_ptr<const Hypersolver>> SolverOf(const GenerationFiles& files,
+                                                            const Model& model) {
+  return Hypersolver::FromBytes(files.at("hypersolver.json"), files.at("weights.safetensors"),
+                                model);
+}
+
+absl::StatusOr<InputSource> SourceOf(const Recipe& recipe, const BoundOptions& options,
+                                     const Hypersolver& solver) {
+  if (!recipe.has_hypersolver() || !recipe.has_calibrate()) {
+    return absl::InvalidArgumentError("the recipe holds no hypersolver or no calibrate");
+  }
+  if (!solver.spec().learned()) {
+    return absl::InvalidArgumentError("only learned solvers have bounds of their rows");
+  }
+  return InputSource::Make(recipe, options.model->spec(), solver.spec().direction,
+                           options.data_folder);
+}
+
+absl::StatusOr<DistanceRows> RowsToFit(const Recipe& recipe, const BoundOptions& options,
+                                       const Hypersolver& solver) {
+  const ModelSpec& model = options.model->spec();
+  HS_ASSIGN_OR_RETURN(const InputSource source, SourceOf(recipe, options, solver));
+  HS_ASSIGN_OR_RETURN(const AdaptivePlan truth, ParseAdaptivePlan(recipe.hypersolver().truth()));
+  const int64_t rows = model.kind == ModelKind::kFlow ? kFlowFitRows : kImageFitRows;
+  const SolveInputs inputs = source.Training(recipe.hypersolver().truth_rows() / rows + 1, rows);
+  const TensorSpace space(
+      SpaceOptions(model, solver.spec().direction,
+                   options.model->weights().Get("field", options.device, at::kFloat)));
+  std::vector<at::Tensor> starts, ends;
+  const int64_t batch = recipe.calibrate().batch();
+  for (int64_t first = 0; first < rows; first += batch) {
+    const SolveInputs part = RowsOf(inputs, first, std::min(batch, rows - first));
+    HS_ASSIGN_OR_RETURN(const at::Tensor start, InitialState(options.model, part, options.device));
+    HS_ASSIGN_OR_RETURN(const auto states, TrueStates(space, truth, model.span, {model.span[1]},
+                                                      start, ConditionOf(part, options.device)));
+    starts.push_back(start);
+    ends.push_back(states.back());
+  }
+  return DistanceRows{.start = at::cat(starts, 0),
+                      .end = at::cat(ends, 0),
+                      .condition = ConditionOf(inputs, options.device)};
+}
+
+absl::StatusOr<TensorMap> ReadTensors(const std::string& bytes) {
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
+  TensorMap tensors;
+  for (const auto& [name, view] : file.tensors()) tensors[name] = TensorFromView(view);
+  return tensors;
+}
+
+absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files) {
+  const auto found = files.find("calibration.json");
+  if (found != files.end()) return ParseCalibration(found->second);
+  return absl::FailedPreconditionError(
+      "the generation has no calibration.json: calibrate it first");
+}
+
+absl::Status FitAll(const Recipe& recipe, const BoundOptions& options, GenerationFiles& files) {
+  HS_ASSIGN_OR_RETURN(const auto solver, SolverOf(files, *options.model));
+  HS_ASSIGN_OR_RETURN(const DistanceRows rows, RowsToFit(recipe, options, *solver));
+  HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(files.at("weights.safetensors")));
+  HypersolverSpec spec = solver->spec();
+  const BatchSpec solves{.model = options.model,
+                         .correction = solver,
+                         .method = spec.method,
+                         .entry = Entry::kState,
+                         .direction = spec.direction};
+  for (TableSpec& table : spec.tables) {
+    HS_ASSIGN_OR_RETURN(const FittedDistance fitted, FitDistance(solves, table.evaluations, rows));
+    table.distance = DistanceKind(options.model->state_shape());
+    for (const auto& [name, tensor] : fitted.tensors) tensors[name] = tensor;
+    spec.provenance[absl::StrFormat("distance:%d", table.evaluations)] = absl::StrFormat(
+        "spread of log(error / distance) %.3f, %.3f before the polish, %.3f for a constant",
+        fitted.spread, fitted.spread_start, fitted.spread_constant);
+  }
+  files["hypersolver.json"] = PrintHypersolverSpec(spec);
+  files["weights.safetensors"] = SerializeTensors(tensors);
+  return absl::OkStatus();
+}
+
+// The validation rows that chose no checkpoint.
+absl::StatusOr<SolveInputs> RowsToCalibrate(const Recipe& recipe, const BoundOptions& options,
+                                            const InputSource& source) {
+  const bool flow = options.model->spec().kind == ModelKind::kFlow;
+  int64_t chosen_by =
+      std::max(int64_t{recipe.hypersolver().check_rows()}, flow ? kFlowCheckRows : kImageCheckRows);
+  // A small set of images keeps half of them for this.
+  const int64_t images = recipe.data().idx().validation_rows();
+  if (!flow) chosen_by = std::min(chosen_by, images / 2);
+  const int64_t there = flow ? kBoundRowsMax : images - chosen_by;
+  const int64_t rows = options.rows > 0 ? std::min(options.rows, there) : there;
+  HS_ASSIGN_OR_RETURN(const SolveInputs all,
+                      source.Validation(chosen_by + std::max<int64_t>(rows, 1)));
+  return RowsOf(all, chosen_by, all.count() - chosen_by);
+}
+
+}  // namespace
+
+absl::Status FitDistances(const Recipe& recipe, const BoundOptions& options,
+                          GenerationFiles& files) {
+  HS_RETURN_IF_ERROR(
+      CatchExceptions("fitting distances", [&] { return FitAll(recipe, options, files); }));
+  files.erase(kManifestName);
+  if (!files.contains("calibration.json")) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(Calibration calibration, CalibrationIn(files));
+  for (PlanCalibration& plan : calibration.plans) plan.bound.reset();
+  files["calibration.json"] = PrintCalibration(calibration);
+  return absl::OkStatus();
+}
+
+absl::Status CalibrateBounds(const Recipe& recipe, const BoundOptions& options,
+                             GenerationFiles& files) {
+  HS_ASSIGN_OR_RETURN(const auto solver, SolverOf(files, *options.model));
+  HS_ASSIGN_OR_RETURN(const InputSource source, SourceOf(recipe, options, *solver));
+  HS_ASSIGN_OR_RETURN(const SolveInputs rows, RowsToCalibrate(recipe, options, source));
+  HS_ASSIGN_OR_RETURN(Calibration calibration, CalibrationIn(files));
+  HS_ASSIGN_OR_RETURN(const Plan truth, ParsePlan(recipe.hypersolver().truth()));
+  Solve solve{.model = options.model,
+              .correction = nullptr,
+              .plan = truth,
+              .direction = solver->spec().direction,
+              .batch = recipe.calibrate().batch()};
+  HS_ASSIGN_OR_RETURN(const Solution reference, RunSolve(*options.runtime, solve, rows));
+  solve.correction = solver;
+  solve.want_distance = true;
+  for (PlanCalibration& plan : calibration.plans) {
+    if (StopRequested()) return Stopped();
+    plan.bound.reset();
+    const FixedPlan* fixed = plan.plan.fixed();
+    if (fixed == nullptr || fixed->method.method != Method::kLearned) continue;
+    const Hypersolver::TableFacts* table = solver->table(fixed->steps);
+    if (table == nullptr || !table->spec->distance || plan.plan.tier == Tier::kFast) continue;
+    solve.plan = plan.plan;
+    HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*options.runtime, solve, rows));
+    plan.bound = CalibrateBound(ErrorAgainst(reference, solution).rows, solution.distance);
+  }
+  files["calibration.json"] = PrintCalibration(calibration);
+  files.erase(kManifestName);
+  return absl::OkStatus();
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,227 @@
+#include "training/bounds/coverage.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/engine/batch_spec.h"
+#include "core/engine/plan_error.h"
+#include "core/io/philox.h"
+#include "core/io/tensor.h"
+#include "core/model/repository/choose_ladder.h"
+#include "core/model/repository/choose_plan.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "training/measure/measure.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr double kTurn = std::numbers::pi / 6;
+constexpr double kNoise = 0.2;
+constexpr uint64_t kNoiseSeed = 5;
+constexpr double kStretch = 1.5;
+
+// The nearest rank: this share of the values is at most the result.
+double Quantile(std::vector<double> values, double share) {
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
+}
+
+double MeanLog(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::log(std::max(value, 1e-30));
+  return sum / static_cast<double>(values.size());
+}
+
+// What the plans per row come to on every second row, from `first` on.
+struct Outcome {
+  double p99 = 0, macs = 0;
+};
+Outcome Alone(const BoundedPlan& plan, size_t first) {
+  std::vector<double> errors;
+  for (size_t row = first; row < plan.errors.size(); row += 2) errors.push_back(plan.errors[row]);
+  // Without bounds, the plan does not pay for distances.
+  return {.p99 = Quantile(std::move(errors), 0.99), .macs = plan.calibration.macs};
+}
+
+Outcome PerRow(const std::vector<const BoundedPlan*>& ladder, double target, size_t first) {
+  std::vector<double> errors;
+  double macs = 0;
+  for (size_t row = first; row < ladder.front()->errors.size(); row += 2) {
+    size_t i = 0;
+    for (; i + 1 < ladder.size() && !(ladder[i]->bounds[row] <= target); ++i)
+      macs += ladder[i]->macs;
+    macs += i + 1 < ladder.size() ? ladder[i]->macs : ladder[i]->calibration.macs;
+    errors.push_back(ladder[i]->errors[row]);
+  }
+  const auto rows = static_cast<double>(errors.size());
+  return {.p99 = Quantile(std::move(errors), 0.99), .macs = macs / rows};
+}
+
+std::vector<const BoundedPlan*> LadderOf(const std::vector<BoundedPlan>& plans, double target) {
+  std::vector<PlanOption> options;
+  for (const BoundedPlan& plan : plans) options.push_back({.measured = &plan.calibration});
+  std::vector<const BoundedPlan*> ladder;
+  const auto chosen = ChooseLadder(target, options);
+  if (!chosen.ok()) return ladder;
+  for (const PlanOption& option : *chosen) {
+    for (const BoundedPlan& plan : plans) {
+      if (&plan.calibration == option.measured) ladder.push_back(&plan);
+    }
+  }
+  return ladder;
+}
+
+SolveInputs Turned(const SolveInputs& rows) {
+  SolveInputs turned = rows;
+  const int64_t height = rows.rows.shape[2], width = rows.rows.shape[3];
+  const double middle_y = 0.5 * static_cast<double>(height - 1);
+  const double middle_x = 0.5 * static_cast<double>(width - 1);
+  for (int64_t row = 0; row < rows.count(); ++row) {
+    const auto from = rows.rows.as<uint8_t>().subspan(static_cast<size_t>(row * height * width));
+    const auto to = turned.rows.as<uint8_t>().subspan(static_cast<size_t>(row * height * width));
+    const auto pixel = [&](int64_t y, int64_t x) {
+      const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+      return inside ? static_cast<double>(from[static_cast<size_t>(y * width + x)]) : 0.0;
+    };
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
+        const double dy = static_cast<double>(y) - middle_y, dx = static_cast<double>(x) - middle_x;
+        const double at_y = middle_y + std::cos(kTurn) * dy - std::sin(kTurn) * dx;
+        const double at_x = middle_x + std::sin(kTurn) * dy + std::cos(kTurn) * dx;
+        const auto low_y = static_cast<int64_t>(std::floor(at_y));
+        const auto low_x = static_cast<int64_t>(std::floor(at_x));
+        const double v = at_y - static_cast<double>(low_y), u = at_x - static_cast<double>(low_x);
+        const double value =
+            (1 - v) * ((1 - u) * pixel(low_y, low_x) + u * pixel(low_y, low_x + 1)) +
+            v * ((1 - u) * pixel(low_y + 1, low_x) + u * pixel(low_y + 1, low_x + 1));
+        to[static_cast<size_t>(y * width + x)] = static_cast<uint8_t>(std::lround(value));
+      }
+    }
+  }
+  return turned;
+}
+
+SolveInputs Noisy(const SolveInputs& rows) {
+  SolveInputs noisy = rows;
+  const std::span<uint8_t> pixels = noisy.rows.as<uint8_t>();
+  std::vector<double> noise(pixels.size());
+  PhiloxNormals(kNoiseSeed, 0, rows.count(), static_cast<int64_t>(pixels.size()) / rows.count(),
+                noise);
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = static_cast<uint8_t>(
+        std::lround(std::clamp(pixels[i] + 255 * kNoise * noise[i], 0.0, 255.0)));
+  }
+  return noisy;
+}
+
+SolveInputs Stretched(const SolveInputs& rows) {
+  SolveInputs stretched = rows;
+  for (float& number : stretched.rows.as<float>()) number *= static_cast<float>(kStretch);
+  return stretched;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& options,
+                                                         const Calibration& calibration,
+                                                         const SolveInputs& rows) {
+  Solve solve{.model = options.model,
+              .correction = nullptr,
+              .plan = options.truth,
+              .direction = options.solver->spec().direction,
+              .batch = options.batch};
+  HS_ASSIGN_OR_RETURN(const Solution reference, RunSolve(*options.runtime, solve, rows));
+  solve.correction = options.solver;
+  solve.want_distance = true;
+  std::vector<BoundedPlan> plans;
+  for (const PlanCalibration& measured : calibration.plans) {
+    if (!measured.bound || measured.plan.tier != Tier::kExact) continue;
+    solve.plan = measured.plan;
+    HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*options.runtime, solve, rows));
+    BoundedPlan& plan = plans.emplace_back();
+    plan.calibration = measured;
+    plan.errors = ErrorAgainst(reference, solution).rows;
+    for (const double distance : solution.distance) {
+      plan.bounds.push_back(measured.bound->factor * distance);
+    }
+    plan.macs =
+        measured.macs +
+        static_cast<double>(options.solver->table(measured.plan.fixed()->steps)->distance_macs);
+  }
+  if (!plans.empty()) return plans;
+  return absl::FailedPreconditionError("no plan has a bound: `hyperserve-train bounds` makes them");
+}
+
+std::string CoverageTable(const std::vector<BoundedPlan>& plans) {
+  std::string table = absl::StrFormat("%-12s %9s %10s %10s %10s %12s %10s\n", "plan", "coverage",
+                                      "error", "error 95%", "bound", "bound/error", "constant");
+  for (const BoundedPlan& plan : plans) {
+    double kept = 0;
+    for (size_t row = 0; row < plan.errors.size(); ++row) {
+      kept += plan.errors[row] <= plan.bounds[row] ? 1 : 0;
+    }
+    const double error = MeanLog(plan.errors), bound = MeanLog(plan.bounds);
+    const double constant = Quantile(plan.errors, 0.95);
+    absl::StrAppendFormat(&table, "%-12s %9.4f %10.3e %10.3e %10.3e %12.2f %10.2f\n",
+                          PrintPlan(plan.calibration.plan),
+                          kept / static_cast<double>(plan.errors.size()), std::exp(error), constant,
+                          std::exp(bound), std::exp(bound - error),
+                          std::exp(std::log(constant) - error));
+  }
+  return table;
+}
+
+std::string SavingsTable(const std::vector<BoundedPlan>& plans) {
+  constexpr int kTargets = 120;  // from half to eight times the percentile
+  std::string table = absl::StrFormat("%-12s %10s %10s %8s %10s  %s\n", "plan", "99 %", "per row",
+                                      "MACs", "target", "plans per row");
+  for (const BoundedPlan& plan : plans) {
+    const Outcome even = Alone(plan, 0), odd = Alone(plan, 1);
+    std::vector<const BoundedPlan*> best;
+    double best_target = 0, best_macs = even.macs;
+    for (int i = 0; i < kTargets; ++i) {
+      const double target = even.p99 * 0.5 * std::pow(16.0, i / (kTargets - 1.0));
+      const auto ladder = LadderOf(plans, target);
+      if (ladder.size() < 2) continue;
+      const Outcome outcome = PerRow(ladder, target, 0);
+      if (outcome.p99 > even.p99 || outcome.macs >= best_macs) continue;
+      best = ladder;
+      best_target = target;
+      best_macs = outcome.macs;
+    }
+    if (best.empty()) {
+      absl::StrAppendFormat(&table, "%-12s %10.3e %10s %8s\n", PrintPlan(plan.calibration.plan),
+                            odd.p99, "-", "no gain");
+      continue;
+    }
+    const Outcome outcome = PerRow(best, best_target, 1);
+    const std::string names =
+        absl::StrJoin(best, " ", [](std::string* out, const BoundedPlan* one) {
+          out->append(PrintPlan(one->calibration.plan));
+        });
+    absl::StrAppendFormat(&table, "%-12s %10.3e %10.3e %7.0f%% %10.3e  %s\n",
+                          PrintPlan(plan.calibration.plan), odd.p99, outcome.p99,
+                          100 * (outcome.macs / odd.macs - 1), best_target, names);
+  }
+  return table;
+}
+
+std::vector<ShiftedRows> Shifted(const SolveInputs& rows) {
+  if (rows.rows.dtype == Dtype::kF32) {
+    return {{.name = "starts times 1.5", .rows = Stretched(rows)}};
+  }
+  if (rows.rows.shape.size() != 4 || rows.rows.shape[1] != 1) return {};
+  return {{.name = "turned by 30 degrees", .rows = Turned(rows)},
+          {.name = "normal noise of deviation 0.2", .rows = Noisy(rows)}};
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,56 @@
+// Shows what the bounds of a learned solver are worth: how many rows keep them, what they save, and
+// what becomes of them on rows of another kind. Runs on the calling thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+
+namespace hyperserve {
+
+// The plans of a learned solver that have a bound, on some rows.
+struct BoundedPlan {
+  PlanCalibration calibration;
+  std::vector<double> errors, bounds;  // of each row
+  double macs = 0;                     // of a row, with its distance
+};
+
+struct CoverageOptions {
+  DeviceRuntime* runtime = nullptr;
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> solver;
+  Plan truth;  // adaptive; solved in tier exact
+  int64_t batch = 256;
+};
+
+// Solves the rows by every plan of the calibration that has a bound in tier exact. Fails as
+// RunSolve does; kFailedPrecondition also where no plan has a bound.
+absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& options,
+                                                         const Calibration& calibration,
+                                                         const SolveInputs& rows);
+
+// A line for each plan: coverage, the bounds and the errors.
+std::string CoverageTable(const std::vector<BoundedPlan>& plans);
+
+// For each plan alone: the plans per row, at the target at which the 99th percentile of their
+// errors is at most that of the plan on the even rows, and what both come to on the odd rows.
+std::string SavingsTable(const std::vector<BoundedPlan>& plans);
+
+// Rows of another kind, from U8 images [rows, 1, height, width]: turned by 30 degrees about the
+// middle with zeros around, and with normal noise of deviation 0.2 added (values stay in [0, 1]).
+// States are multiplied by 1.5, which draws the rows from the tail. nullopt: no such kind of these
+// rows.
+struct ShiftedRows {
+  std::string name;
+  SolveInputs rows;
+};
+std::vector<ShiftedRows> Shifted(const SolveInputs& rows);
+
+}  // namespace hyperserve

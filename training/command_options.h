@@ -1,0 +1,25 @@
+// The options of the subcommands of hyperserve-train: each takes some of them (main.cc).
+#pragma once
+
+#include <string>
+
+namespace hyperserve {
+
+struct CommandOptions {
+  std::string recipe;     // path of the recipe
+  std::string data;       // folder of images, or file of points
+  std::string models;     // repository of the base model
+  std::string out;        // hypersolver: repository for the new generation; empty: `models`
+  std::string device;     // "cpu", "cuda", "cuda:N"
+  int threads = 1;        // of one operation on the CPU
+  int iterations = 0;     // of training; 0: as the recipe says
+  std::string from;       // hypersolver, coverage: folder of another generation; empty: none
+  std::string picture;    // calibrate: PNG to draw; empty: none
+  std::string html;       // report: the page to write
+  int rows = 0;           // bounds, coverage: rows to measure; 0: as many as the recipe has
+  bool replace = false;   // model: replaces the model of that name
+  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
+  bool renew = false;     // calibrate: follows each generation by one with what was measured now
+};
+
+}  // namespace hyperserve

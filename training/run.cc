@@ -1,0 +1,48 @@
+#include "training/run.h"
+
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/engine/device.h"
+#include "core/model/repository/repository.h"
+#include "programs/progress.h"
+
+namespace hyperserve {
+
+std::string TrainingRun::TimeText() const {
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begun;
+  return DurationText(time.count());
+}
+
+absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options) {
+  if (options.recipe.empty() || options.models.empty()) {
+    return absl::InvalidArgumentError("--recipe and --models are needed");
+  }
+  if (options.threads < 1) return absl::InvalidArgumentError("--threads is at least 1");
+  at::set_num_threads(options.threads);
+  auto run = std::make_unique<TrainingRun>();
+  HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
+  if (options.iterations > 0) {
+    if (run->recipe.has_fit()) {
+      run->recipe.mutable_fit()->mutable_optimiser()->set_iterations(options.iterations);
+    }
+    if (run->recipe.has_hypersolver()) {
+      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
+    }
+  }
+  run->model_folder = options.models + "/" + run->recipe.name();
+  HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
+  HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
+  return run;
+}
+
+absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder) {
+  HS_ASSIGN_OR_RETURN(std::optional<int64_t> generation, ReadActive(folder));
+  const std::vector<int64_t> all = ListGenerations(folder);
+  if (!generation.has_value() && !all.empty()) generation = all.back();
+  return generation;
+}
+
+}  // namespace hyperserve
