@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -76,6 +77,8 @@ class Packer {
   void AddInputs(const FlowNet& net, FlowNetLayout& layout);
   void AddFirst(const FlowNet& net, FlowNetLayout& layout);
   void AddSquares(const FlowNet& net, FlowNetLayout& layout);
+  void AddExactFirst(const FlowNet& net, FlowNetLayout& layout);
+  void AddExactSquares(const FlowNet& net, FlowNetLayout& layout);
   void AddLast(const FlowNet& net, FlowNetLayout& layout);
 
   FlowScale ScaleOf(const FlowNet& net, size_t layer, size_t unit) const {
@@ -95,8 +98,13 @@ FlowNetLayout Packer::Add(const FlowNet& net) {
   layout.input_max = FlowInputMax(net, dimensions_, precision_);
   layout.reads_first_state = std::ranges::count(net.inputs, FlowInput::kState0) > 0;
   AddInputs(net, layout);
-  AddFirst(net, layout);
-  AddSquares(net, layout);
+  if (precision_ == FlowPrecision::kExact) {
+    AddExactFirst(net, layout);
+    AddExactSquares(net, layout);
+  } else {
+    AddFirst(net, layout);
+    AddSquares(net, layout);
+  }
   AddLast(net, layout);
   return layout;
 }
@@ -177,19 +185,14 @@ void Packer::AddFirst(const FlowNet& net, FlowNetLayout& layout) {
 
 // After the depths of the layer's inputs, a step whose first two depths are one, for the bias. The
 // bias takes up what rounding the weights does at the origin: hidden numbers are far from
-// zero on the mean, and with it goes a third of the error. In tier exact the low halves of the
-// weights do that everywhere.
+// zero on the mean, and with it goes a third of the error.
 void Packer::AddSquares(const FlowNet& net, FlowNetLayout& layout) {
   const int depths = width_ + 16;
   const std::vector<std::vector<double>> origin = HiddenAtOrigin(net);
-  const bool exact = precision_ == FlowPrecision::kExact;
-  const size_t squares = static_cast<size_t>(layout.squares);
-  layout.square = Reserve(squares * MatrixBytes(depths));
-  if (exact) layout.square_low = Reserve(squares * MatrixBytes(width_));
+  layout.square = Reserve(static_cast<size_t>(layout.squares) * MatrixBytes(depths));
   for (size_t l = 1; l + 1 < net.layers.size(); ++l) {
     const FlowLayer& layer = net.layers[l];
     const uint32_t matrix = layout.square + static_cast<uint32_t>(l - 1) * MatrixBytes(depths);
-    const uint32_t low = layout.square_low + static_cast<uint32_t>(l - 1) * MatrixBytes(width_);
     const size_t inputs = static_cast<size_t>(InputsOf(net, l, dimensions_));
     const double in = ScaleOf(net, l, 0).in;
     for (int n = 0; n < layer.outputs; ++n) {
@@ -198,14 +201,61 @@ void Packer::AddSquares(const FlowNet& net, FlowNetLayout& layout) {
         const double out = ScaleOf(net, l - 1, k).out;
         const double weight = layer.weight[static_cast<size_t>(n) * inputs + k] * in / out;
         SetWeight(matrix, depths, static_cast<int>(k), n, weight);
-        const double rest = weight - Rounded(weight);
-        if (exact) {
-          SetWeight(low, width_, static_cast<int>(k), n, rest);
-        } else {
-          bias += rest * out * origin[l - 1][k];
-        }
+        bias += (weight - Rounded(weight)) * out * origin[l - 1][k];
       }
       SetBias(matrix, depths, width_, 1, n, bias);
+    }
+  }
+}
+
+void Packer::AddExactFirst(const FlowNet& net, FlowNetLayout& layout) {
+  const FlowLayer& layer = net.layers.front();
+  const size_t inputs = static_cast<size_t>(InputsOf(net, 0, dimensions_));
+  const size_t width = static_cast<size_t>(width_), hidden = net.layers.size() - 1;
+  layout.first = Reserve(columns_.size() * 4 * width * sizeof(float));
+  for (size_t row = 0; row < 4 * columns_.size(); ++row) {
+    const int column = columns_[row / 4][row % 4];
+    for (size_t n = 0; column >= 0 && n < static_cast<size_t>(layer.outputs); ++n) {
+      Set(layout.first, row * width + n,
+          static_cast<float>(layer.weight[n * inputs + static_cast<size_t>(column)] *
+                             ScaleOf(net, 0, n).in));
+    }
+  }
+  layout.biases = Reserve(hidden * width * sizeof(float));
+  for (size_t l = 0; l < hidden; ++l) {
+    for (size_t n = 0; n < net.layers[l].bias.size(); ++n) {
+      Set(layout.biases, l * width + n,
+          static_cast<float>(net.layers[l].bias[n] * ScaleOf(net, l, n).in));
+    }
+  }
+}
+
+// A power of two brings each square's largest weight near the end of fp16: the low half of a small
+// weight would be one of those numbers near zero that have few digits.
+void Packer::AddExactSquares(const FlowNet& net, FlowNetLayout& layout) {
+  constexpr int kLargest = 13;
+  const size_t squares = static_cast<size_t>(layout.squares);
+  layout.square = Reserve(squares * MatrixBytes(width_));
+  layout.square_low = Reserve(squares * MatrixBytes(width_));
+  layout.square_scales = Reserve(squares * sizeof(float));
+  for (size_t l = 1; l <= squares; ++l) {
+    const FlowLayer& layer = net.layers[l];
+    const uint32_t at = static_cast<uint32_t>(l - 1) * MatrixBytes(width_);
+    const size_t inputs = static_cast<size_t>(InputsOf(net, l, dimensions_));
+    const auto weight = [&](size_t i) {
+      return layer.weight[i] * ScaleOf(net, l, 0).in / ScaleOf(net, l - 1, i % inputs).out;
+    };
+    double largest = 0.0;
+    for (size_t i = 0; i < layer.weight.size(); ++i) {
+      largest = std::fmax(largest, std::fabs(weight(i)));
+    }
+    const int exponent = largest > 0.0 ? kLargest - std::ilogb(largest) : 0;
+    Set(layout.square_scales, l - 1, static_cast<float>(std::ldexp(1.0, -exponent)));
+    for (size_t i = 0; i < layer.weight.size(); ++i) {
+      const int depth = static_cast<int>(i % inputs), column = static_cast<int>(i / inputs);
+      const double scaled = std::ldexp(weight(i), exponent);
+      SetWeight(layout.square + at, width_, depth, column, scaled);
+      SetWeight(layout.square_low + at, width_, depth, column, scaled - Rounded(scaled));
     }
   }
 }
