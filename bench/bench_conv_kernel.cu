@@ -193,9 +193,9 @@ constexpr const char* FormatOf(Form form) {
 }
 
 void PrintByBlocks(Solver& solver, const ConvTask& task, int64_t rows) {
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < kConvBlocks.size(); ++i) {
     if (solver.program().images_at_once[i] == 0) continue;
-    std::printf("  %d: %.4f", 1 << i, 1e3 * solver.Seconds(task, rows, 1 << i));
+    std::printf("  %d: %.4f", kConvBlocks[i], 1e3 * solver.Seconds(task, rows, kConvBlocks[i]));
   }
 }
 
@@ -236,10 +236,12 @@ void PrintHead(Form form, const Solver& solver) {
     std::printf("{\"card\": \"%s\"}\n", card.name);
     return;
   }
-  const int* at_once = solver.program().images_at_once;
   std::printf("%s, net 32-46-46-32 of 3x3 convolutions, 28x28, tier fast\n", card.name);
-  std::printf("images at once with 1, 2, 4, 8 blocks to each: %d, %d, %d, %d\n", at_once[0],
-              at_once[1], at_once[2], at_once[3]);
+  std::printf("images at once with so many blocks to each:");
+  for (size_t i = 0; i < kConvBlocks.size(); ++i) {
+    std::printf(" %d: %d", kConvBlocks[i], solver.program().images_at_once[i]);
+  }
+  std::printf("\n");
   std::printf(
       "plan               rows        ms  floor ms  share  error of f, of z  ms by blocks\n");
 }
@@ -265,12 +267,13 @@ void RunFew(int64_t rows) {
   Solver solver(PaperNet());
   Solver with_table(PaperNetWithTable());
   Solver with_readout(PaperNetWithReadout());
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < kConvBlocks.size(); ++i) {
+    const int blocks = kConvBlocks[i];
     if (solver.program().images_at_once[i] == 0) continue;
-    solver.Ends(ConvPlan{.steps = 2, .hypersolved = true}, rows, 1 << i);
-    solver.Ends(ConvAdaptivePlan{.rtol = 1.0, .atol = 1.0}, rows, 1 << i);
-    with_table.Ends(ConvPlan{}, rows, 1 << i);
-    with_readout.Ends(ConvPlan{}, rows, 1 << i);
+    solver.Ends(ConvPlan{.steps = 2, .hypersolved = true}, rows, blocks);
+    solver.Ends(ConvAdaptivePlan{.rtol = 1.0, .atol = 1.0}, rows, blocks);
+    with_table.Ends(ConvPlan{}, rows, blocks);
+    with_readout.Ends(ConvPlan{}, rows, blocks);
   }
 }
 

@@ -18,8 +18,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "bench/lone_calls.h"
 #include "client/client.h"
-#include "client/deadline.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -44,33 +44,13 @@ struct Lone {
   std::function<absl::Status()> solve;                  // in this process
 };
 
-Deadline Soon() { return Deadline::In(std::chrono::seconds(30)); }
-
 HostTensor OneImage(const Shape& input) {
   Shape shape = input;
   shape.insert(shape.begin(), 1);
   HostTensor image = HostTensor::Zeros(Dtype::kU8, shape);
-  for (size_t i = 0; i < image.bytes.size(); ++i) image.bytes[i] = std::byte(i * 37 % 256);
+  std::ranges::transform(ImageBytes(image.bytes.size()), image.bytes.begin(),
+                         [](char byte) { return std::byte(byte); });
   return image;
-}
-
-absl::StatusOr<v1::SolveInfo> ClassifyOne(Client& client, const std::string& model,
-                                          const HostTensor& image) {
-  v1::ClassifyRequest request;
-  request.mutable_options()->set_model(model);
-  request.mutable_inputs()->set_dtype(v1::DTYPE_U8);
-  request.mutable_inputs()->mutable_shape()->Assign(image.shape.begin(), image.shape.end());
-  request.mutable_inputs()->set_data(image.bytes.data(), image.bytes.size());
-  HS_ASSIGN_OR_RETURN(const v1::ClassifyReply reply, client.Classify(std::move(request), Soon()));
-  return reply.info();
-}
-
-absl::StatusOr<v1::SolveInfo> SampleOne(Client& client, const std::string& model) {
-  v1::SampleRequest request;
-  request.mutable_options()->set_model(model);
-  request.set_rows(1);
-  HS_ASSIGN_OR_RETURN(const v1::SampleReply reply, client.Sample(std::move(request), Soon()));
-  return reply.info();
 }
 
 // Of the generation that is served; null for a classical plan.
@@ -94,9 +74,11 @@ absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, 
   StepPlan step_plan;
   if (plan.fixed() != nullptr) step_plan = *plan.fixed();
   if (plan.adaptive() != nullptr) step_plan = *plan.adaptive();
+  v1::SolveOptions options;
+  options.set_model(name);
   if (model->spec().kind == ModelKind::kClassifier) {
     const HostTensor image = OneImage(model->spec().input.shape);
-    lone.call = [&client, name, image] { return ClassifyOne(client, name, image); };
+    lone.call = [&client, options] { return ClassifyImages(client, options, 1); };
     lone.solve = [&runtime, model, correction, step_plan, image] {
       const BatchSpec spec{
           .model = model, .correction = correction, .want_state = false, .want_outputs = true};
@@ -106,7 +88,7 @@ absl::StatusOr<Lone> LoneOf(const std::string& models, const std::string& name, 
     };
     return lone;
   }
-  lone.call = [&client, name] { return SampleOne(client, name); };
+  lone.call = [&client, options] { return SampleRows(client, options, 1); };
   lone.solve = [&runtime, model, correction, step_plan] {
     const BatchSpec spec{.model = model,
                          .correction = correction,
@@ -133,12 +115,6 @@ absl::Status Time(const std::function<absl::Status()>& act, int times, const Tra
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   return absl::OkStatus();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 absl::Status Measure(const Lone& lone, Client& client, const Traffic& traffic) {

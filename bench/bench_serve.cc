@@ -18,8 +18,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "bench/lone_calls.h"
 #include "client/client.h"
-#include "client/deadline.h"
 #include "core/base/status.h"
 #include "core/engine/devices.h"
 #include "hyperserve/v1/hyperserve.pb.h"
@@ -44,39 +44,7 @@ constexpr Case kCases[] = {
     {"pinwheel", "hyper_heun:1", 65536}, {"pinwheel", "hyper_heun:1", 1 << 20},
 };
 
-Deadline Soon() { return Deadline::In(std::chrono::seconds(60)); }
-
 bool Images(const Case& one) { return std::string_view(one.model) == "fashion"; }
-
-absl::StatusOr<v1::SolveInfo> Classify(Client& client, const v1::SolveOptions& options,
-                                       int64_t rows) {
-  v1::ClassifyRequest request;
-  *request.mutable_options() = options;
-  request.mutable_inputs()->set_dtype(v1::DTYPE_U8);
-  for (const int64_t size : {rows, int64_t{1}, int64_t{28}, int64_t{28}}) {
-    request.mutable_inputs()->add_shape(size);
-  }
-  std::string& data = *request.mutable_inputs()->mutable_data();
-  data.resize(static_cast<size_t>(rows * kImageBytes));
-  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 37 % 256);
-  HS_ASSIGN_OR_RETURN(const v1::ClassifyReply reply, client.Classify(std::move(request), Soon()));
-  return reply.info();
-}
-
-absl::StatusOr<v1::SolveInfo> Sample(Client& client, const v1::SolveOptions& options,
-                                     int64_t rows) {
-  v1::SampleRequest request;
-  *request.mutable_options() = options;
-  request.set_rows(rows);
-  HS_ASSIGN_OR_RETURN(const v1::SampleReply reply, client.Sample(std::move(request), Soon()));
-  return reply.info();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 double SecondsOf(const std::function<void()>& act) {
   const auto begin = std::chrono::steady_clock::now();
@@ -112,7 +80,8 @@ absl::Status Measure(const Case& one, const std::string& device, int calls, Clie
   for (int i = -kWarmUpCalls; i < calls; ++i) {
     absl::StatusOr<v1::SolveInfo> info;
     const double seconds = SecondsOf([&] {
-      info = Images(one) ? Classify(client, options, one.rows) : Sample(client, options, one.rows);
+      info = Images(one) ? ClassifyImages(client, options, one.rows)
+                         : SampleRows(client, options, one.rows);
     });
     HS_RETURN_IF_ERROR(Annotate(info.status(), absl::StrCat(one.model, " ", one.rows)));
     if (i < 0) continue;

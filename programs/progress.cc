@@ -24,16 +24,24 @@ std::string DurationText(double seconds) {
   return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
 }
 
-Progress::Progress(std::string what, int64_t total, std::string unit)
+Progress::Progress(std::string what, int64_t total, std::string unit,
+                   std::function<double()> seconds_left)
     : what_(std::move(what)),
       unit_(std::move(unit)),
       total_(total),
+      seconds_left_(std::move(seconds_left)),
       terminal_(isatty(STDERR_FILENO) == 1),
       start_(Clock::now()),
       shown_at_(start_) {}
 
 Progress::~Progress() {
   if (shown_ && terminal_) std::fputs(kClearLine, stderr);
+}
+
+// `seconds`: since the start.
+double Progress::SecondsLeft(double seconds) const {
+  if (seconds_left_) return seconds_left_();
+  return seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_);
 }
 
 void Progress::Advance(int64_t more, const std::function<std::string()>& figures) {
@@ -50,9 +58,8 @@ void Progress::Advance(int64_t more, const std::function<std::string()>& figures
   absl::StrAppend(&line, " ", unit_);
   if (figures) absl::StrAppend(&line, "  ", figures());
   if (total_ > 0 && done_ > 0) {
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    const double left = seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_);
-    absl::StrAppend(&line, "  ", DurationText(left), " left");
+    const double left = SecondsLeft(std::chrono::duration<double>(now - start_).count());
+    if (!std::isnan(left)) absl::StrAppend(&line, "  ", DurationText(left), " left");
   }
   std::fprintf(stderr, "%s%s%s", terminal_ ? kClearLine : "", line.c_str(), terminal_ ? "" : "\n");
   std::fflush(stderr);

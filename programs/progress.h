@@ -17,8 +17,10 @@ std::string DurationText(double seconds);
 class Progress {
  public:
   // `what` and `unit` stand around the counts: "classify: 128/1000 rows  2 s left". A `total` of 0
-  // means unknown.
-  Progress(std::string what, int64_t total, std::string unit);
+  // means unknown. `seconds_left` tells the time that the work has left, NaN where it is not known;
+  // without it, the units are taken to cost the same.
+  Progress(std::string what, int64_t total, std::string unit,
+           std::function<double()> seconds_left = nullptr);
   // Clears the line on a terminal.
   ~Progress();
 
@@ -28,10 +30,13 @@ class Progress {
   void Advance(int64_t more, const std::function<std::string()>& figures = nullptr);
 
  private:
+  double SecondsLeft(double seconds) const;
+
   using Clock = std::chrono::steady_clock;
 
   const std::string what_, unit_;
   const int64_t total_;
+  const std::function<double()> seconds_left_;
   const bool terminal_;
   const Clock::time_point start_;
   std::mutex mutex_;

@@ -135,9 +135,7 @@ absl::Status Daemon::Parts::StartBatcher() {
   environment.clock = &Clock::Real();
   environment.started = Clock::Real().Now();
   metrics.Set(Metric::kBuildInfo, {kVersion, kCommit}, 1);
-  for (const DeviceInfo& one : devices) {
-    metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
-  }
+  SetMemoryFigures(options.memory_max, devices, metrics);
   std::vector<DeviceRuntime*> served;
   for (const std::string& device : DevicesOf(options, machine)) {
     HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
@@ -187,6 +185,7 @@ HttpReply Daemon::Parts::Page() {
   };
   set("address", calls_listener);
   set("admin_address", admin_listener);
+  for (const auto& runtime : runtimes) SetMemoryInUse(runtime->device(), metrics);
   return MetricsPage(environment, refused);
 }
 
@@ -330,9 +329,7 @@ absl::Status Daemon::Parts::TellPorts() const {
 
 // Waits for the calls that were let in, a stream's to its last chunk. False: the limit came first.
 bool Daemon::Parts::FinishCalls() const {
-  const Clock::TimePoint limit =
-      Clock::Real().Now() +
-      std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1000));
+  const Clock::TimePoint limit = Clock::Real().Now() + Milliseconds(options.drain_seconds);
   while (environment.solving_calls > 0 && Clock::Real().Now() < limit) {
     std::this_thread::sleep_for(kClosePoll);
   }

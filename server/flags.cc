@@ -44,7 +44,8 @@ Options ParseCommandLine(int argc, char** argv) {
       std::exit(0);  // NOLINT(concurrency-mt-unsafe): the only thread yet
     }
     if (ChecksNothing(argument, i + 1 < argc ? argv[i + 1] : "")) {
-      EndWithWords("--check= names no folder; write --check=FOLDER, a model or a repository");
+      EndWithWords(
+          "--check= names no folder; write --check=FOLDER, a model, a repository or a candidate");
     }
   }
   const std::vector<char*> rest = ParseFlags("hyperserve", argc, argv);

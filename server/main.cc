@@ -15,8 +15,8 @@
 namespace hyperserve {
 namespace {
 
-int Check(const std::string& folder) {
-  const std::vector<std::string> problems = CheckModelFolder(folder);
+int Check(const std::string& folder, const std::string& models) {
+  const std::vector<std::string> problems = CheckModelFolder(folder, models);
   for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
   if (problems.empty()) {
     std::printf("%s: everything fits; the gate was not run\n", OneLine(folder).c_str());
@@ -26,7 +26,7 @@ int Check(const std::string& folder) {
 
 int Main(int argc, char** argv) {
   const Options options = ParseCommandLine(argc, argv);
-  if (!options.check.empty()) return Check(options.check);
+  if (!options.check.empty()) return Check(options.check, options.models);
   SetUpLog(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt);
   StartSignalWatch();
   auto daemon = Daemon::Start(options, SignalCame, AskToEnd);

@@ -17,7 +17,8 @@ namespace hyperserve {
 // Options whose value is text: X(name, default, unit, reason)
 #define HYPERSERVE_TEXT_OPTIONS(X)                                                                \
   X(models, "models", "folder", "the model repository that is served")                            \
-  X(check, "", "folder", "checks this model or repository, names what does not fit, and exits")   \
+  X(check, "", "folder",                                                                          \
+    "checks this model, repository or candidate, names what does not fit, and exits")             \
   X(device, "auto", "cpu, cuda, cuda:N or auto",                                                  \
     "where models run; cuda: on all GPUs; auto: the same, or the CPU where there is none")        \
   X(address, "127.0.0.1:8500", "host:port", "calls; port 0: any free one")                        \

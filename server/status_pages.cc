@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/one_line.h"
+#include "core/engine/device_memory.h"
+#include "core/engine/devices.h"
 #include "core/plan/plan.h"
 #include "server/batching/work.h"
 #include "server/calls/served_plan.h"
@@ -68,6 +70,17 @@ std::vector<RefusedModels::Refusal> RefusedModels::List() const {
   std::vector<Refusal> list;
   for (const auto& [model, reason] : refusals_) list.push_back({model, reason});
   return list;
+}
+
+void SetMemoryFigures(double memory_max, const std::vector<DeviceInfo>& devices, Metrics& metrics) {
+  metrics.Set(Metric::kMemoryMax, {}, memory_max);
+  for (const DeviceInfo& one : devices) {
+    metrics.Set(Metric::kDeviceMemory, {one.name}, static_cast<double>(one.memory_bytes));
+  }
+}
+
+void SetMemoryInUse(std::string_view device, Metrics& metrics) {
+  metrics.Set(Metric::kDeviceMemoryUsed, {device}, static_cast<double>(MemoryInUse(device)));
 }
 
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {

@@ -5,8 +5,11 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/engine/devices.h"
+#include "server/metrics/metrics.h"
 #include "server/net/http_request.h"
 #include "server/rpc/environment.h"
 
@@ -28,6 +31,11 @@ class RefusedModels {
   mutable std::mutex mutex_;
   std::map<std::string, std::string> refusals_;  // reason by model; guarded by mutex_
 };
+
+// Sets the gauges of memory that never change.
+void SetMemoryFigures(double memory_max, const std::vector<DeviceInfo>& devices, Metrics& metrics);
+// Sets the gauge of the memory in use on a device that serves.
+void SetMemoryInUse(std::string_view device, Metrics& metrics);
 
 // The page for Prometheus. It first sets the gauges that nobody updates: queues, generations,
 // problems, readiness.

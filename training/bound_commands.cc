@@ -54,7 +54,6 @@ absl::Status FitBounds(const CommandOptions& options) {
                             .rows = options.rows};
   HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, files));
   HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, files));
-  if (StopRequested()) return Stopped();
   HS_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(files));
   for (const PlanCalibration& plan : calibration.plans) {
     absl::PrintF("%-16s %s\n", PrintPlan(plan.plan),
@@ -62,7 +61,11 @@ absl::Status FitBounds(const CommandOptions& options) {
                                               plan.bound->factor, plan.bound->rows)
                             : "no bound");
   }
-  HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(learned.folder, files));
+  int64_t generation = 0;
+  HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
+    HS_ASSIGN_OR_RETURN(generation, WriteGeneration(learned.folder, files));
+    return absl::OkStatus();
+  }));
   absl::PrintF("all in %s\n%s/%d\n", run->TimeText(), learned.folder, generation);
   return absl::OkStatus();
 }

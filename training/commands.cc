@@ -160,9 +160,9 @@ BoundOptions BoundsOf(const TrainingRun& run, const std::shared_ptr<const Model>
           .runtime = run.runtime.get()};
 }
 
-// Follows a generation by one of the same weights with what was measured now.
-absl::StatusOr<int64_t> Renew(const TrainingRun& run, const BoundOptions& options,
-                              const MeasuredCorrection& correction) {
+// The files of a generation of the same weights with what was measured now.
+absl::StatusOr<GenerationFiles> Renewed(const TrainingRun& run, const BoundOptions& options,
+                                        const MeasuredCorrection& correction) {
   const Model& model = *options.model;
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(correction.generation_folder));
   Calibration calibration{.plans = correction.plans};
@@ -172,37 +172,26 @@ absl::StatusOr<int64_t> Renew(const TrainingRun& run, const BoundOptions& option
   HS_ASSIGN_OR_RETURN(const HypersolverSpec spec,
                       ParseHypersolverSpec(files.at("hypersolver.json"), model.state_shape()));
   if (spec.learned()) HS_RETURN_IF_ERROR(CalibrateBounds(run.recipe, options, files));
-  return WriteGeneration(correction.folder, files);
+  return files;
 }
 
 // Makes the output folder before the work, so that hours of it are not lost for a path that cannot
-// be written. Folders that are still empty at the end are removed.
-class OutputFolder {
- public:
-  OutputFolder() = default;
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-  ~OutputFolder() {
-    std::error_code not_empty;
-    for (const fs::path& folder : made_) fs::remove(folder, not_empty);
+// be written, and removes what it made: work that is stopped leaves nothing. `way_out` tells the
+// caller what to do if the folder cannot be made.
+absl::Status CheckCanBeMade(const std::string& path, std::string_view way_out) {
+  std::vector<fs::path> made;  // the deepest first
+  std::error_code error;
+  for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
+       missing = missing.parent_path()) {
+    made.push_back(missing);
   }
-
-  // `way_out` tells the caller what to do if the folder cannot be made.
-  absl::Status Make(const std::string& path, std::string_view way_out) {
-    std::error_code error;
-    for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
-         missing = missing.parent_path()) {
-      made_.push_back(missing);
-    }
-    fs::create_directories(path, error);
-    if (!error) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot make ", path, ": ", error.message(), "; ", Absl(way_out)));
-  }
-
- private:
-  std::vector<fs::path> made_;  // the deepest first
-};
+  fs::create_directories(path, error);
+  std::error_code not_empty;
+  for (const fs::path& folder : made) fs::remove(folder, not_empty);
+  if (!error) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot make ", path, ": ", error.message(), "; ", Absl(way_out)));
+}
 
 absl::Status CheckReplaces(const std::string& folder, bool replace) {
   std::error_code error;
@@ -218,7 +207,8 @@ absl::Status CheckReplaces(const std::string& folder, bool replace) {
 absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
                         const Calibration& calibration) {
   std::error_code error;
-  fs::remove(folder + "/model.json", error);
+  fs::create_directories(folder, error);
+  if (!error) fs::remove(folder + "/model.json", error);
   if (error) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot replace ", folder, "/model.json: ", error.message()));
@@ -234,8 +224,7 @@ absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
 absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HS_RETURN_IF_ERROR(CheckReplaces(run->model_folder, options.replace));
-  OutputFolder folder;
-  HS_RETURN_IF_ERROR(folder.Make(run->model_folder, "name another --models"));
+  HS_RETURN_IF_ERROR(CheckCanBeMade(run->model_folder, "name another --models"));
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
@@ -249,8 +238,8 @@ absl::Status TrainModel(const CommandOptions& options) {
                       CalibrateModel(run->recipe, *run->runtime, *model, rivals));
   HS_ASSIGN_OR_RETURN(const std::string quality,
                       Quality(run->recipe, *run->runtime, model, options.data));
-  if (StopRequested()) return Stopped();
-  HS_RETURN_IF_ERROR(WriteModel(run->model_folder, files, calibration));
+  HS_RETURN_IF_ERROR(
+      WriteUnlessStopped([&] { return WriteModel(run->model_folder, files, calibration); }));
   absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
                CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
                trained, run->TimeText(), calibration.device, PrintPlan(DefaultPlanOf(calibration)),
@@ -268,8 +257,7 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   }
   const std::string out =
       (options.out.empty() ? options.models : options.out) + "/" + run->recipe.name();
-  OutputFolder out_folder;
-  HS_RETURN_IF_ERROR(out_folder.Make(out, "name another --out"));
+  HS_RETURN_IF_ERROR(CheckCanBeMade(out, "name another --out"));
   const bool learned = run->recipe.hypersolver().has_solver();
   HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
@@ -278,9 +266,12 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
     HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
     HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));
   }
-  if (StopRequested()) return Stopped();
   const std::string folder = HypersolverFolder(out, fitted.spec.method);
-  HS_ASSIGN_OR_RETURN(const int64_t generation, WriteGeneration(folder, fitted.files));
+  int64_t generation = 0;
+  HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
+    HS_ASSIGN_OR_RETURN(generation, WriteGeneration(folder, fitted.files));
+    return absl::OkStatus();
+  }));
   std::vector<PlanCalibration> shown = fitted.base_plans;
   shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
   absl::PrintF("%s%s\n%s %s%s: claims %s; all in %s, on %s\n%s/%d\n",
@@ -306,17 +297,23 @@ absl::Status Calibrate(const CommandOptions& options) {
                       CalibrateModel(run->recipe, *run->runtime, *model, rivals));
   HS_ASSIGN_OR_RETURN(const std::vector<MeasuredCorrection> corrections,
                       MeasureCorrections(*run, model, options.data, rivals));
-  if (StopRequested()) return Stopped();
   std::vector<PlanCalibration> shown = calibration.plans;
+  std::vector<std::pair<std::string, GenerationFiles>> renewed;  // by folder
   for (const MeasuredCorrection& correction : corrections) {
     shown.insert(shown.end(), correction.plans.begin(), correction.plans.end());
-    if (options.renew) {
-      HS_RETURN_IF_ERROR(Renew(*run, BoundsOf(*run, model, options.data), correction).status());
-    }
+    if (!options.renew) continue;
+    HS_ASSIGN_OR_RETURN(GenerationFiles files,
+                        Renewed(*run, BoundsOf(*run, model, options.data), correction));
+    renewed.emplace_back(correction.folder, std::move(files));
   }
   calibration.default_plan = ChooseDefault(*run, *model, calibration.plans, corrections);
-  HS_RETURN_IF_ERROR(
-      WriteFileAtomically(run->model_folder + "/calibration.json", PrintCalibration(calibration)));
+  HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
+    for (const auto& [folder, files] : renewed) {
+      HS_RETURN_IF_ERROR(WriteGeneration(folder, files).status());
+    }
+    return WriteFileAtomically(run->model_folder + "/calibration.json",
+                               PrintCalibration(calibration));
+  }));
   absl::PrintF("%s%s: %d held-out rows, reference %s, default plan %s, in %s on %s\n",
                CalibrationTable(model->spec().kind, shown), run->recipe.name(), calibration.rows,
                calibration.reference, PrintPlan(DefaultPlanOf(calibration)), run->TimeText(),
@@ -330,7 +327,8 @@ absl::Status Report(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HS_ASSIGN_OR_RETURN(const ReportContent content,
                       GatherReport(run->recipe, *run->runtime, run->model_folder, options.data));
-  HS_RETURN_IF_ERROR(WriteFileAtomically(options.html, ReportPage(content)));
+  const std::string page = ReportPage(content);
+  HS_RETURN_IF_ERROR(WriteUnlessStopped([&] { return WriteFileAtomically(options.html, page); }));
   absl::PrintF("%s\n", options.html);
   return absl::OkStatus();
 }

@@ -50,8 +50,6 @@ ABSL_FLAG(std::string, html, "", "report: the page to write, which needs no othe
 namespace hyperserve {
 namespace {
 
-constexpr int kInterrupted = 130;
-
 struct TrainerCommand {
   std::string_view name;
   std::string_view summary;
@@ -198,7 +196,7 @@ int Main(int argc, char** argv) {
   const absl::Status status = RunCommand(words[1]);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperserve-train: %s\n", std::string(status.message()).c_str());
-  return absl::IsCancelled(status) && StopRequested() ? kInterrupted : 1;
+  return absl::IsCancelled(status) && StopRequested() ? StopExitCode() : 1;
 }
 
 }  // namespace

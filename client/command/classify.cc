@@ -14,6 +14,7 @@
 #include "client/frame/output.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
+#include "client/frame/slices.h"
 #include "client/frame/solve_ledger.h"
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
@@ -22,7 +23,6 @@
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -83,24 +83,15 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
   want.set_top_k(absl::GetFlag(FLAGS_top_k));
   want.set_probabilities(absl::GetFlag(FLAGS_probabilities));
   want.set_logits(absl::GetFlag(FLAGS_logits));
-  const int64_t batch = RowsPerRequest(/*row_bytes=*/0);
-  const int64_t count = rows.shape[0];
-  std::vector<v1::ClassifyReply> replies((count + batch - 1) / batch);
-  Progress progress("classify", count, "rows");
-  const absl::Status status =
-      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
+  return AskInSlices<v1::ClassifyReply>(
+      "classify", rows.shape[0], RowsPerRequest(/*row_bytes=*/0),
+      [&](const Slice& slice, const std::string& request_id) {
         v1::ClassifyRequest part = request;
         *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
-        part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
-        auto reply = client.Classify(std::move(part), DeadlineFromFlags());
-        if (!reply.ok()) return reply.status();
-        replies[slice.index] = *std::move(reply);
-        progress.Advance(slice.rows());
-        return absl::OkStatus();
+        part.mutable_options()->set_request_id(request_id);
+        return client.Classify(std::move(part), DeadlineFromFlags());
       });
-  if (!status.ok()) return status;
-  return replies;
 }
 
 std::string PrintJson(const Classified& all, const std::optional<double>& accuracy) {

@@ -17,6 +17,7 @@
 #include "client/frame/output.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
+#include "client/frame/slices.h"
 #include "client/frame/solve_ledger.h"
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
@@ -25,7 +26,6 @@
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -92,21 +92,18 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
   if (problem.rows) converted = ForTier(*problem.rows, plan.tier);
   HS_ASSIGN_OR_RETURN(const HostTensor condition,
                       ConditionFromFlags(problem.model, plan, problem.count));
-  std::vector<Part> parts((problem.count + batch - 1) / batch);
-  Progress progress(PrintPlan(plan), problem.count, "rows");
-  HS_RETURN_IF_ERROR(
-      ForEachSlice(problem.count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
-        v1::SolveOptions options = SolveOptionsFromFlags(problem.model, plan, batch * state_bytes);
-        if (!plan.hypersolved()) options.clear_generation();
-        options.set_request_id(RequestIdOfSlice(slice.index, std::ssize(parts)));
-        SetCondition(condition, slice.begin, slice.rows(), options);
-        auto part =
-            Ask(client, problem, std::move(options), problem.rows ? &converted : nullptr, slice);
-        if (!part.ok()) return part.status();
-        parts[slice.index] = *std::move(part);
-        progress.Advance(slice.rows());
-        return absl::OkStatus();
-      }));
+  HS_ASSIGN_OR_RETURN(
+      std::vector<Part> parts,
+      AskInSlices<Part>(PrintPlan(plan), problem.count, batch,
+                        [&](const Slice& slice, const std::string& request_id) {
+                          v1::SolveOptions options =
+                              SolveOptionsFromFlags(problem.model, plan, batch * state_bytes);
+                          if (!plan.hypersolved()) options.clear_generation();
+                          options.set_request_id(request_id);
+                          SetCondition(condition, slice.begin, slice.rows(), options);
+                          return Ask(client, problem, std::move(options),
+                                     problem.rows ? &converted : nullptr, slice);
+                        }));
   PlanRun run;
   std::vector<HostTensor> states;
   for (Part& part : parts) {
@@ -161,10 +158,19 @@ absl::StatusOr<std::vector<Plan>> PlansFromFlags() {
     HS_ASSIGN_OR_RETURN(Plan plan, PlanFromText("plans", {text.data(), text.size()}));
     plans.push_back(plan);
   }
-  if (plans.size() == 1) {
-    return UsageError("--plans is needed: \"euler:2 hyper_euler:2 midpoint:1\"");
-  }
   return plans;
+}
+
+// What is compared where --plans is empty: the calibrated plans, of tier exact, which every device
+// has.
+absl::Status AddCalibrated(const v1::GetModelReply& model, std::vector<Plan>& plans) {
+  for (const v1::PlanInfo& info : model.plans()) {
+    HS_ASSIGN_OR_RETURN(Plan plan, ParsePlan(info.plan()));
+    if (plan.tier == Tier::kExact && plan != plans.front()) plans.push_back(std::move(plan));
+  }
+  if (plans.size() > 1) return absl::OkStatus();
+  return UsageError(absl::StrCat("--plans is needed, since ", model.model().name(),
+                                 " has no calibration: \"euler:2 hyper_euler:2 midpoint:1\""));
 }
 
 absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& arguments) {
@@ -247,9 +253,10 @@ class Report {
 
 absl::StatusOr<int64_t> RunCompare(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
-  HS_ASSIGN_OR_RETURN(const std::vector<Plan> plans, PlansFromFlags());
+  HS_ASSIGN_OR_RETURN(std::vector<Plan> plans, PlansFromFlags());
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const Problem problem, ProblemFromFlags(client, arguments));
+  if (plans.size() == 1) HS_RETURN_IF_ERROR(AddCalibrated(problem.model, plans));
   const std::string labels = absl::GetFlag(FLAGS_labels);
   Report report(format);
   report.Begin(problem, PrintPlan(plans[0]));

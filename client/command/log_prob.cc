@@ -11,6 +11,7 @@
 #include "client/frame/output.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
+#include "client/frame/slices.h"
 #include "client/frame/solve_ledger.h"
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
@@ -20,7 +21,6 @@
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -28,26 +28,16 @@ namespace {
 absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
                                                    const Plan& plan, const HostTensor& rows,
                                                    const HostTensor& condition) {
-  const int64_t batch = RowsPerRequest(sizeof(double));
-  const int64_t count = rows.shape[0];
-  std::vector<v1::LogProbReply> replies((count + batch - 1) / batch);
-  Progress progress("log-prob", count, "rows");
-  const absl::Status status =
-      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
+  return AskInSlices<v1::LogProbReply>(
+      "log-prob", rows.shape[0], RowsPerRequest(sizeof(double)),
+      [&](const Slice& slice, const std::string& request_id) {
         v1::LogProbRequest request;
         *request.mutable_options() = SolveOptionsFromFlags(model, plan);
-        request.mutable_options()->set_request_id(
-            RequestIdOfSlice(slice.index, std::ssize(replies)));
+        request.mutable_options()->set_request_id(request_id);
         SetCondition(condition, slice.begin, slice.rows(), *request.mutable_options());
         *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
-        auto reply = client.LogProb(std::move(request), DeadlineFromFlags());
-        if (!reply.ok()) return reply.status();
-        replies[slice.index] = *std::move(reply);
-        progress.Advance(slice.rows());
-        return absl::OkStatus();
+        return client.LogProb(std::move(request), DeadlineFromFlags());
       });
-  if (!status.ok()) return status;
-  return replies;
 }
 
 }  // namespace

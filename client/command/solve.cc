@@ -14,6 +14,7 @@
 #include "client/frame/output.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
+#include "client/frame/slices.h"
 #include "client/frame/solve_ledger.h"
 #include "client/frame/table.h"
 #include "client/wire_tensor.h"
@@ -23,7 +24,6 @@
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "hyperserve/v1/hyperserve.pb.h"
-#include "programs/progress.h"
 
 namespace hyperserve {
 namespace {
@@ -58,23 +58,18 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
   const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
   const int64_t batch = RowsPerRequest(row_bytes);
   *request.mutable_options() = SolveOptionsFromFlags(model, plan, batch * row_bytes);
-  const int64_t count = rows.shape[0];
-  std::vector<v1::SolveReply> replies((count + batch - 1) / batch);
-  Progress progress("solve", count, "rows");
-  HS_RETURN_IF_ERROR(
-      ForEachSlice(count, batch, absl::GetFlag(FLAGS_concurrency), [&](const Slice& slice) {
-        v1::SolveRequest part = request;
-        SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
-        part.mutable_options()->set_request_id(RequestIdOfSlice(slice.index, std::ssize(replies)));
-        v1::Tensor& start =
-            absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
-        start = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
-        auto reply = client.Solve(std::move(part), DeadlineFromFlags());
-        if (!reply.ok()) return reply.status();
-        replies[slice.index] = *std::move(reply);
-        progress.Advance(slice.rows());
-        return absl::OkStatus();
-      }));
+  HS_ASSIGN_OR_RETURN(
+      const auto replies,
+      AskInSlices<v1::SolveReply>(
+          "solve", rows.shape[0], batch, [&](const Slice& slice, const std::string& request_id) {
+            v1::SolveRequest part = request;
+            SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
+            part.mutable_options()->set_request_id(request_id);
+            v1::Tensor& start =
+                absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
+            start = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
+            return client.Solve(std::move(part), DeadlineFromFlags());
+          }));
   Solved solved;
   std::vector<HostTensor> states, saved;
   for (const v1::SolveReply& reply : replies) {

@@ -19,7 +19,9 @@ ABSL_FLAG(std::string, method, "",
           "method of the correction: euler, alpha(0.75); publish reads it from hypersolver.json");
 ABSL_FLAG(std::string, plan, "default",
           "how to solve: euler:4, learned:4, dopri5:1e-5/double, auto:1e-2, auto:1e-2,per_row");
-ABSL_FLAG(std::string, plans, "", "plans to compare, separated by blanks (or by ';')");
+ABSL_FLAG(
+    std::string, plans, "",
+    "plans to compare, separated by blanks (or by ';'); empty: the calibrated ones of tier exact");
 ABSL_FLAG(std::string, reference, "dopri5:1e-6", "the plan that the others are measured against");
 ABSL_FLAG(int64_t, generation, 0,
           "pin this generation of the correction (rollback: go back to it); 0: the active one "

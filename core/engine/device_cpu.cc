@@ -1,6 +1,7 @@
 // Linked into builds without CUDA.
 #include "core/engine/captured/captured_work.h"
 #include "core/engine/device.h"
+#include "core/engine/device_memory.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
 #include "core/engine/fused/fused_conv.h"
@@ -11,6 +12,8 @@
 namespace hyperserve {
 
 std::vector<DeviceInfo> CudaDevices() { return {}; }
+
+int64_t CudaMemoryInUse(int) { return 0; }
 
 DeviceState StateOfDevice() { return DeviceState::kGood; }
 

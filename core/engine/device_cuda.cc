@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/engine/device.h"
+#include "core/engine/device_memory.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
 #include "core/engine/fused/fused_flow.h"
@@ -98,6 +99,12 @@ std::vector<DeviceInfo> CudaDevices() {
                        .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)});
   }
   return devices;
+}
+
+int64_t CudaMemoryInUse(int index) {
+  const c10::DeviceGuard guard(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index)));
+  size_t free = 0, all = 0;
+  return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(all - free) : 0;
 }
 
 DeviceState StateOfDevice() {

@@ -145,15 +145,17 @@ absl::StatusOr<ServedPlan> PlanFor(const Plan& asked, const ServedModel& model, 
   if (!std::holds_alternative<DefaultPlan>(asked.choice)) return ServedPlan{.plan = asked};
   ServedPlan served = DefaultOf(model);
   const auto* wanted = std::get_if<AutoPlan>(&served.plan.choice);
-  const bool possible = wanted != nullptr ? IsMeasuredTask(model, task) && !task.log_density
-                                          : Fits(served.plan, task, model) &&
-                                                !(task.log_density && served.plan.hypersolved());
+  const bool possible =
+      wanted != nullptr ? IsMeasuredTask(model, task) : Fits(served.plan, task, model);
   if (!possible) {
     served.reason =
         absl::StrCat("the default plan '", PrintPlan(served.plan), "' does not fit what is asked");
     served.plan = {.choice = kFallbackPlan};
   } else if (wanted != nullptr) {
-    HS_ASSIGN_OR_RETURN(served, Automatic(*wanted, model, task, served.plan.tier));
+    // Who asks for a sample's density too gets the same sample.
+    Task without_density = task;
+    without_density.log_density = false;
+    HS_ASSIGN_OR_RETURN(served, Automatic(*wanted, model, without_density, served.plan.tier));
   }
   if (asked.tier != Tier::kExact) {
     served.plan.tier = asked.tier;

@@ -123,6 +123,11 @@ absl::StatusOr<Calibration> LoadCalibration(const std::string& path, const Model
 absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, int64_t number,
                                         const MethodChoice& method, const Model& model) {
   HS_ASSIGN_OR_RETURN(const GenerationFiles files, ReadGeneration(generation_folder));
+  return CandidateOf(files, number, method, model);
+}
+
+absl::StatusOr<Candidate> CandidateOf(const GenerationFiles& files, int64_t number,
+                                      const MethodChoice& method, const Model& model) {
   auto generation = std::make_shared<Generation>();
   generation->number = number;
   HS_ASSIGN_OR_RETURN(

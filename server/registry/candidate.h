@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "server/registry/gate_decision.h"
@@ -26,6 +27,10 @@ struct Candidate {
 // kFailedPrecondition, kInvalidArgument or kNotFound and names the file.
 absl::StatusOr<Candidate> LoadCandidate(const std::string& generation_folder, int64_t number,
                                         const MethodChoice& method, const Model& model);
+
+// The same of files that CheckGenerationFiles has passed.
+absl::StatusOr<Candidate> CandidateOf(const GenerationFiles& files, int64_t number,
+                                      const MethodChoice& method, const Model& model);
 
 // kFailedPrecondition: the spec is of another method than the one it is published for.
 absl::Status CheckMethod(const HypersolverSpec& spec, const MethodChoice& method);

@@ -113,20 +113,24 @@ std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& find
   return findings.Check(folder, model.status()) ? *std::move(model) : nullptr;
 }
 
-void CheckGeneration(const std::string& folder, int64_t number, const MethodChoice& method,
-                     const Model& model, Findings& findings) {
+void CheckFiles(const std::string& folder, const GenerationFiles& files, int64_t number,
+                const MethodChoice& method, const Model& model, Findings& findings) {
   const size_t before = findings.size();
-  const absl::StatusOr<GenerationFiles> files = ReadGeneration(folder);
-  if (!findings.Check(files.status())) return;
   const absl::StatusOr<HypersolverSpec> spec =
-      ParseHypersolverSpec(files->at("hypersolver.json"), model.state_shape());
+      ParseHypersolverSpec(files.at("hypersolver.json"), model.state_shape());
   if (!findings.Check(folder + "/hypersolver.json", spec.status())) return;
   const std::string weights_path = folder + "/weights.safetensors";
-  const auto weights = SafetensorsFile::Parse(files->at("weights.safetensors"));
+  const auto weights = SafetensorsFile::Parse(files.at("weights.safetensors"));
   if (!findings.Check(weights_path, weights.status())) return;
   CheckTensors(weights_path, *weights, ExpectedOf(*spec, model.state_shape()), findings);
   if (findings.size() != before) return;
-  findings.Check(folder, LoadCandidate(folder, number, method, model).status());
+  findings.Check(folder, CandidateOf(files, number, method, model).status());
+}
+
+void CheckGeneration(const std::string& folder, int64_t number, const MethodChoice& method,
+                     const Model& model, Findings& findings) {
+  const absl::StatusOr<GenerationFiles> files = ReadGeneration(folder);
+  if (findings.Check(files.status())) CheckFiles(folder, *files, number, method, model, findings);
 }
 
 // Reports folders that look like generations but are never read: `01`, links.
@@ -237,9 +241,47 @@ void CheckModel(const std::string& folder, Findings& findings) {
   }
 }
 
+// The files of a candidate, which need no manifest before they are published.
+absl::StatusOr<GenerationFiles> ReadCandidateFiles(const std::string& folder) {
+  GenerationFiles files;
+  for (const GenerationFileRule& rule : kGenerationFileRules) {
+    const std::string name(rule.name);
+    absl::StatusOr<std::string> bytes = ReadFile(folder + "/" + name, rule.bytes_max);
+    if (absl::IsNotFound(bytes.status())) continue;
+    if (!bytes.ok()) return bytes.status();
+    files[name] = *std::move(bytes);
+  }
+  HS_RETURN_IF_ERROR(Annotate(CheckGenerationFiles(files), folder));
+  return files;
+}
+
+// A candidate that stands alone, against the model of `models` that it was made for; where it
+// stands in a model's own folder, against that.
+void CheckLoneCandidate(const std::string& folder, const std::string& models, Findings& findings) {
+  const absl::StatusOr<GenerationFiles> files = ReadCandidateFiles(folder);
+  if (!findings.Check(files.status())) return;
+  std::vector<std::string> known = {
+      fs::path(folder).parent_path().parent_path().parent_path().string()};
+  if (const auto others = ListModelFolders(models); others.ok()) {
+    known.insert(known.end(), others->begin(), others->end());
+  }
+  for (const std::string& one : known) {
+    const absl::StatusOr<std::shared_ptr<const Model>> model = Model::Load(one);
+    if (!model.ok()) continue;
+    const auto spec = ParseHypersolverSpec(files->at("hypersolver.json"), (*model)->state_shape());
+    if (!spec.ok() || spec->base_digest != (*model)->base_digest()) continue;
+    CheckFiles(folder, *files, /*number=*/1, spec->method, **model, findings);
+    return;
+  }
+  findings.Add(folder + "/hypersolver.json",
+               absl::StrCat("no model of '", models,
+                            "' is its base: name its repository with --models, and compare "
+                            "base_digest with the one that GetModel or calibration.json tells"));
+}
+
 }  // namespace
 
-std::vector<std::string> CheckModelFolder(const std::string& folder) {
+std::vector<std::string> CheckModelFolder(const std::string& folder, const std::string& models) {
   Findings findings;
   std::error_code error;
   const std::string path = fs::weakly_canonical(folder, error).string();
@@ -247,10 +289,16 @@ std::vector<std::string> CheckModelFolder(const std::string& folder) {
     CheckModel(path, findings);
     return findings.Take();
   }
-  const absl::StatusOr<std::vector<std::string>> models = ListModelFolders(path);
-  if (!findings.Check(models.status())) return findings.Take();
-  if (models->empty()) findings.Add(folder, "holds no model.json, and no folder in it does");
-  for (const std::string& model : *models) CheckModel(model, findings);
+  if (fs::exists(fs::path(path) / "hypersolver.json", error)) {
+    CheckLoneCandidate(path, models, findings);
+    return findings.Take();
+  }
+  const absl::StatusOr<std::vector<std::string>> all = ListModelFolders(path);
+  if (!findings.Check(all.status())) return findings.Take();
+  if (all->empty()) {
+    findings.Add(folder, "holds no model.json and no hypersolver.json, and no folder in it does");
+  }
+  for (const std::string& model : *all) CheckModel(model, findings);
   return findings.Take();
 }
 

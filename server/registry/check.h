@@ -1,4 +1,5 @@
-// The program's --check: every problem of a model folder or a repository, one line each.
+// The program's --check: every problem of a model, a repository or a candidate, one line
+// each.
 #pragma once
 
 #include <string>
@@ -6,9 +7,11 @@
 
 namespace hyperserve {
 
-// Reads a model folder, or a repository of them. Each line names a file and what is wrong with it,
-// with control characters escaped. Empty: everything fits. It does not run the gate, changes
-// nothing, and finds all problems, not only the first.
-std::vector<std::string> CheckModelFolder(const std::string& folder);
+// Reads a model folder, a repository of them, or a candidate: a folder with a hypersolver.json. Its
+// model is looked for in the repository `models`, unless it stands in the model's own folder. Each
+// line names a file and what is wrong with it, with control characters escaped. Empty: everything
+// fits. It does not run the gate, changes nothing, and finds all problems, not only the first.
+std::vector<std::string> CheckModelFolder(const std::string& folder,
+                                          const std::string& models = "");
 
 }  // namespace hyperserve

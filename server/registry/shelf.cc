@@ -59,6 +59,12 @@ CorrectionState Shelf::state() const {
           .problem = absl::StrReplaceAll(problem_, {{folder_ + "/", ""}})};
 }
 
+void Shelf::ForgetOldVerdicts(std::map<int64_t, Verdict>& verdicts) const {
+  std::vector<int64_t> served = {ActiveNumber(), active_on_disk_.value_or(0)};
+  if (previous_.has_value()) served.push_back(previous_->generation->number);
+  ForgetOld(served, verdicts);
+}
+
 absl::StatusOr<bool> Shelf::ReadState() {
   const std::string now = StampOfHypersolvers(folder_);
   if (now == state_read_) return false;
@@ -69,6 +75,7 @@ absl::StatusOr<bool> Shelf::ReadState() {
     for (const auto& [number, verdict] : *verdicts) verdicts_[number] = verdict;
   }
   if (active.ok() && active->has_value()) active_on_disk_ = *active;
+  ForgetOldVerdicts(verdicts_);
   HS_RETURN_IF_ERROR(active.status());
   HS_RETURN_IF_ERROR(verdicts.status());
   state_read_ = now;
@@ -172,8 +179,9 @@ std::optional<absl::StatusOr<PublishOutcome>> Shelf::Follow() {
 std::optional<int64_t> Shelf::NextToTry() const {
   if (unreadable_) return std::nullopt;
   ShelfSnapshot snapshot = Snapshot();
+  const int64_t oldest = OldestKept(snapshot.verdicts);
   std::erase_if(snapshot.generations, [&](int64_t number) {
-    if (snapshot.verdicts.contains(number)) return false;
+    if (number < oldest || snapshot.verdicts.contains(number)) return false;
     return set_aside_.contains(number) || IsBeingWritten(GenerationFolder(number));
   });
   return NextUntried(snapshot);
@@ -197,10 +205,9 @@ absl::StatusOr<Candidate> Shelf::Examine(int64_t number, PublishOutcome* outcome
   HS_ASSIGN_OR_RETURN(Candidate candidate,
                       LoadCandidate(GenerationFolder(number), number, method_, *model_));
   HS_RETURN_IF_ERROR(services_->go_on());
-  const std::shared_ptr<const Hypersolver>& correction = candidate.generation->correction;
-  HS_RETURN_IF_ERROR(Warm(candidate));
+  HS_RETURN_IF_ERROR(Warm(candidate));  // replaces the generation
   GateInput input = {.model = model_,
-                     .candidate = correction,
+                     .candidate = candidate.generation->correction,
                      .probes = {candidate.probe},
                      .may_narrow = may_narrow_};
   if (active_.has_value()) {
@@ -233,6 +240,7 @@ absl::Status Shelf::Remember(int64_t number, const absl::Status& examined,
 absl::Status Shelf::NoteVerdict(int64_t number, Verdict verdict) {
   if (services_->read_only) {
     verdicts_[number] = std::move(verdict);
+    ForgetOldVerdicts(verdicts_);
     return absl::OkStatus();
   }
   HS_ASSIGN_OR_RETURN(const FileLock lock, LockHypersolverFolder(folder_));
@@ -244,6 +252,7 @@ absl::Status Shelf::NoteVerdictLocked(int64_t number, Verdict verdict) {
   std::map<int64_t, Verdict> all = verdicts_;
   for (const auto& [noted, of_it] : on_disk) all[noted] = of_it;
   all[number] = std::move(verdict);
+  ForgetOldVerdicts(all);
   HS_RETURN_IF_ERROR(WriteVerdicts(folder_, all));
   verdicts_ = std::move(all);
   return absl::OkStatus();
@@ -350,6 +359,11 @@ absl::StatusOr<PublishOutcome> Shelf::Rollback(int64_t number) {
     const bool refused = verdict != verdicts_.end() && !verdict->second.passed;
     if (!refused && !std::binary_search(there.begin(), there.end(), number)) {
       return absl::NotFoundError(absl::StrCat("there is no generation ", number));
+    }
+    if (verdict == verdicts_.end() && number < OldestKept(verdicts_)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "of generation ", number, " no verdict is kept any more, only of the newest ",
+          kVerdictsKept, ": publish its files again"));
     }
     if (refused || verdict == verdicts_.end()) {
       return absl::FailedPreconditionError(

@@ -79,6 +79,8 @@ class Shelf {
   int64_t ActiveNumber() const;
   // The highest number that this shelf saw, even if the folder was removed since.
   int64_t HighestKnown() const;
+  // Forgets old verdicts, but not those of what is served, was served before or stands in ACTIVE.
+  void ForgetOldVerdicts(std::map<int64_t, Verdict>& verdicts) const;
   // Removes a generation that was not published, so that it is not found and served later.
   void Withdraw(int64_t number, const absl::Status& why);
   std::string GenerationFolder(int64_t number) const;
@@ -108,7 +110,7 @@ class Shelf {
   const MethodChoice method_;
 
   std::map<int64_t, Verdict>
-      verdicts_;                 // as VERDICTS.json; ahead of it where it could not be written
+      verdicts_;  // as VERDICTS.json, but for old ones; ahead of it where it could not be written
   std::set<int64_t> set_aside_;  // failed by our own fault: tried again after a restart only
   std::optional<int64_t> active_on_disk_;  // as ACTIVE said last; served unless problem_
   std::string state_read_;                 // which ACTIVE and VERDICTS.json were read last

@@ -1,6 +1,7 @@
 #include "server/registry/shelf_snapshot.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace hyperserve {
 
@@ -17,8 +18,9 @@ std::vector<int64_t> StartOrder(const ShelfSnapshot& snapshot) {
 }
 
 std::optional<int64_t> NextUntried(const ShelfSnapshot& snapshot) {
+  const int64_t oldest = OldestKept(snapshot.verdicts);
   for (const int64_t number : snapshot.generations) {
-    if (!snapshot.verdicts.contains(number)) return number;
+    if (number > oldest && !snapshot.verdicts.contains(number)) return number;
   }
   return std::nullopt;
 }
@@ -32,6 +34,18 @@ std::vector<int64_t> PreviousOrder(const ShelfSnapshot& snapshot) {
   }
   std::reverse(order.begin(), order.end());
   return order;
+}
+
+int64_t OldestKept(const std::map<int64_t, Verdict>& verdicts) {
+  if (verdicts.size() < kVerdictsKept) return 0;
+  return std::next(verdicts.rbegin(), kVerdictsKept - 1)->first;
+}
+
+void ForgetOld(const std::vector<int64_t>& served, std::map<int64_t, Verdict>& verdicts) {
+  const int64_t oldest = OldestKept(verdicts);
+  std::erase_if(verdicts, [&](const auto& entry) {
+    return entry.first < oldest && std::ranges::find(served, entry.first) == served.end();
+  });
 }
 
 }  // namespace hyperserve

@@ -262,6 +262,9 @@ TEST_F(Commands, CompareMeasuresErrorAgainstItsReference) {
   EXPECT_EQ(Run({"compare", "--model=tiny_classifier", "--plans=euler:1"}).exit_code, 2);
   const Finished one = Run({"compare", "--model=tiny_flow", "--plans=heun:1"});
   EXPECT_THAT(one.out, HasSubstr("\n1 row; error"));
+  const Finished calibrated = Run({"compare", "--model=tiny_flow", "--rows=10"});
+  EXPECT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  EXPECT_THAT(calibrated.out, HasSubstr("ralston:3")) << "the calibrated plans";
 }
 
 TEST_F(Commands, OptionsThatWouldBeIgnoredAreRefused) {

@@ -135,6 +135,31 @@ TEST_F(Flood, OddHeadersEndNothing) {
   }
 }
 
+// CVE-2023-44487: each call leaves its queue as it came, and costs no solve.
+TEST_F(Flood, CallsThatAreResetAtOnce) {
+  const std::string message = tiny::SampleRows(1000, "rk4:1000").SerializeAsString();
+  const std::string body = RawHttp2::MessageHead(static_cast<uint32_t>(message.size())) + message;
+  std::atomic<int> begun = 0;
+  const double peak = PeakWhile(4, seconds(0), [&] {
+    RawHttp2 connection(daemon_->address(), kWindow);
+    for (int i = 0; i < 5000 && !connection.closed(); ++i) {
+      connection.BeginCall("/hyperserve.v1.Hyperserve/Sample");
+      connection.SendBody(body, true, kPatience);
+      connection.ResetCall();
+      ++begun;
+    }
+  });
+  EXPECT_GT(begun, 1000) << "an attack that is none";
+  EXPECT_LT(peak, kMemoryMax);
+  const std::string idle = "hyperserve_requests_in_flight{call=\"Sample\"} 0";
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  std::string page;
+  do {
+    page = daemon_->Get("/metrics").body;
+  } while (page.find(idle) == page.npos && std::chrono::steady_clock::now() < end);
+  EXPECT_THAT(page, HasSubstr(idle));
+}
+
 TEST_F(Flood, RepliesThatNobodyReads) {
   // 1,000 rows and depths of two numbers: a reply of 8 MB for a request of 8 KB.
   v1::SolveRequest request = tiny::SolveRows(1000, "euler:1");

@@ -140,7 +140,8 @@ TEST_F(Observe, PagesAndMetrics) {
         "hyperserve_queue_duration_seconds_bucket", "hyperserve_solve_duration_seconds_bucket",
         "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2",
         "hyperserve_publish_results_total\\{[^\n]*method=\"alpha\"",
-        "hyperserve_requests_total\\{[^\n]*DEADLINE_EXCEEDED"}) {
+        "hyperserve_requests_total\\{[^\n]*DEADLINE_EXCEEDED",
+        "hyperserve_device_memory_used_bytes\\{device=\"cpu\"\\} [1-9]"}) {
     EXPECT_THAT(metrics.body, ContainsRegex(line));
   }
   EXPECT_THAT(metrics.body, Not(HasSubstr("alpha(0.11"))) << "anybody may try any alpha";

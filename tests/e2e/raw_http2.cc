@@ -14,8 +14,8 @@ namespace hyperserve {
 namespace {
 
 // Types and flags of frames (RFC 9113, section 6).
-constexpr uint8_t kData = 0, kHeaders = 1, kSettings = 4, kGoAway = 7, kWindowUpdate = 8,
-                  kContinuation = 9;
+constexpr uint8_t kData = 0, kHeaders = 1, kResetStream = 3, kSettings = 4, kGoAway = 7,
+                  kWindowUpdate = 8, kContinuation = 9;
 constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
 constexpr uint16_t kInitialWindowSize = 4;
 constexpr size_t kFrameBytes = 16384, kFrameHead = 9;
@@ -81,6 +81,11 @@ RawHttp2::RawHttp2(const std::string& address, uint32_t window)
 }
 
 RawHttp2::~RawHttp2() { close(fd_); }
+
+void RawHttp2::ResetCall() {
+  constexpr uint32_t kCancel = 8;
+  SendFrame(kResetStream, 0, stream_, BigEndian(kCancel, 4), kAtOnce);
+}
 
 std::string RawHttp2::MessageHead(uint32_t bytes_in_all) {
   return std::string(1, '\0') + BigEndian(bytes_in_all, 4);

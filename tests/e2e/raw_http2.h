@@ -23,6 +23,8 @@ class RawHttp2 {
   // Sends a part of the last call's body, as fast as the server opens its windows. Returns how many
   // bytes it took: fewer where it opened none for `patience_ms`, or the connection is closed.
   size_t SendBody(std::string_view bytes, bool last, int patience_ms);
+  // Resets the last call's stream.
+  void ResetCall();
   // A whole gRPC message of `bytes_in_all`, of which these are the first bytes.
   static std::string MessageHead(uint32_t bytes_in_all);
   // Begins a call whose headers go on, `bytes` of them, and do not end. Returns how many were

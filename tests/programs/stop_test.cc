@@ -36,5 +36,34 @@ TEST(StopDeathTest, OneThatDoesNotLookIsEnded) {
   }
 }
 
+TEST(StopDeathTest, NothingIsWrittenAfterARequest) {
+  EXPECT_EXIT(
+      {
+        StopOnSignals();
+        raise(SIGTERM);
+        const absl::Status status = WriteUnlessStopped([] { return absl::OkStatus(); });
+        _exit(status.code() == absl::StatusCode::kCancelled ? StopExitCode() : 1);
+      },
+      testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+// Whoever writes for longer than a second ends his writing; what follows is ended.
+TEST(StopDeathTest, ARequestWhileResultsAreWrittenWaitsForThem) {
+  EXPECT_EXIT(
+      {
+        StopOnSignals();
+        const absl::Status status = WriteUnlessStopped([] {
+          raise(SIGINT);
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          (void)!write(STDERR_FILENO, "all of it, ", 11);
+          return absl::OkStatus();
+        });
+        if (!status.ok()) _exit(1);
+        for (;;) {
+        }
+      },
+      testing::ExitedWithCode(128 + SIGINT), "all of it, .*what was written before is whole");
+}
+
 }  // namespace
 }  // namespace hyperserve

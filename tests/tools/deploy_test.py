@@ -142,26 +142,53 @@ class PrometheusTest(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
     @unittest.skipUnless(shutil.which("promtool"), "promtool is not in PATH")
-    def test_alerts_at_the_first_fault_and_not_for_ever(self):
-        rules = {
-            "rule_files": [str(ROOT / "deploy/prometheus/alerts.yml")],
-            "evaluation_interval": "15s",
-            "tests": [{
-                "interval": "15s",
-                "input_series": [{
-                    "series": 'hyperserve_requests_total'
-                              '{instance="a", call="Sample", model="m", plan="p", code="INTERNAL"}',
-                    "values": "_x20 1x200"}],  # from 5 min on, and never again
-                "alert_rule_test": [
-                    {"eval_time": "4m", "alertname": "HyperserveFails", "exp_alerts": []},
-                    {"eval_time": "6m", "alertname": "HyperserveFails",
-                     "exp_alerts": [{"exp_labels": {"instance": "a", "call": "Sample"},
-                                     "exp_annotations": {"summary": "Sample on a ends in INTERNAL, which is our "
-                                                                    "fault; the log has the request ids"}}]},
-                    {"eval_time": "30m", "alertname": "HyperserveFails", "exp_alerts": []}]}]}
+    def test_each_alert_rings_at_its_fault_and_not_before_or_for_ever(self):
+        up = 'instance="a", job="hyperserve"'
+        call = 'instance="a", call="Sample", model="m", plan="p"'
+        cases = {  # series that begin with the fault at 20 min, and the labels of the alert
+            "HyperserveDown": ({f"up{{{up}}}": "1x79 0x60 1x200"}, {"job": "hyperserve"}),
+            "HyperserveSheds": ({f'hyperserve_requests_total{{{call}, code="RESOURCE_EXHAUSTED"}}': "0x79 0+9x60 540x200"}, {}),
+            # These two begin with the series itself, which then stays as it is.
+            "HyperserveFails": ({f'hyperserve_requests_total{{{call}, code="INTERNAL"}}': "_x79 1x240"}, {"call": "Sample"}),
+            "HyperserveCandidateRefused": (
+                {'hyperserve_publish_results_total{instance="a", model="m", method="heun", result="refused"}': "_x79 1x240"},
+                {"model": "m", "method": "heun"}),
+            "HyperserveRowsFail": (
+                {f'hyperserve_rows_total{{{call}, status="converged"}}': "0+90x319",
+                 f'hyperserve_rows_total{{{call}, status="non_finite"}}': "0x79 0+9x60 540x200"},
+                {"model": "m", "plan": "p"}),
+            "HyperserveModelProblem": ({'hyperserve_model_problems{instance="a", model="m"}': "0x79 1x60 0x200"}, {"model": "m"}),
+            "HyperserveSlow": (
+                {f'hyperserve_request_duration_seconds_bucket{{{call}, le="0.842"}}': "0+9x79 720x60 720+9x200",
+                 f'hyperserve_request_duration_seconds_bucket{{{call}, le="2.84"}}': "0+9x79 720+9x60 1260+9x200",
+                 f'hyperserve_request_duration_seconds_bucket{{{call}, le="+Inf"}}': "0+9x79 720+9x60 1260+9x200"},
+                {"model": "m", "call": "Sample"}),
+            "HyperserveMemory": (
+                {f"process_resident_memory_bytes{{{up}}}": "10x79 95x60 10x200", f"hyperserve_memory_max_bytes{{{up}}}": "100x319"}, {}),
+            "HyperserveDeviceMemory": (
+                {'hyperserve_device_memory_used_bytes{instance="a", device="cuda:0"}': "10x79 99x60 10x200",
+                 'hyperserve_device_memory_bytes{instance="a", device="cuda:0"}': "100x319"}, {"device": "cuda:0"}),
+        }
+        rules = {rule["alert"]: rule for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
+                 for rule in group["rules"]}
+        self.assertEqual(set(cases), set(rules))
+        tests = []
+        for name, (series, labels) in cases.items():
+            rule = rules[name]
+            self.assertIn(rule["labels"]["severity"], ("critical", "warning"), name)
+            summary = rule["annotations"]["summary"]
+            for label, value in {"instance": "a", **labels}.items():
+                summary = summary.replace("{{ $labels.%s }}" % label, value)
+            found = {"exp_labels": {"instance": "a", "severity": rule["labels"]["severity"], **labels},
+                     "exp_annotations": {"summary": summary}}
+            late = "21m" if "for" not in rule else "33m"
+            tests.append({"interval": "15s", "input_series": [{"series": key, "values": text} for key, text in series.items()],
+                          "alert_rule_test": [{"eval_time": when, "alertname": name, "exp_alerts": alerts}
+                                              for when, alerts in (("19m", []), (late, [found]), ("70m", []))]})
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "alerts_test.yml"
-            path.write_text(yaml.safe_dump(rules))
+            path.write_text(yaml.safe_dump({"rule_files": [str(ROOT / "deploy/prometheus/alerts.yml")],
+                                            "evaluation_interval": "15s", "tests": tests}))
             run = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
@@ -175,7 +202,7 @@ class PrometheusTest(unittest.TestCase):
         self.assertGreater(len(families), 20)
         for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]:
             for rule in group["rules"]:
-                for metric in re.findall(r"hyperserve_\w+", rule["expr"]):
+                for metric in re.findall(r"(?:hyperserve|process)_\w+", rule["expr"]):
                     self.assertIn(re.sub(r"_(count|sum|bucket)$", "", metric), families)
 
 

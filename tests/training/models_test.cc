@@ -90,7 +90,7 @@ TEST(ShippedModelsTest, DocumentedFiguresAreThoseOfTheFiles) {
   ASSERT_GT(plans.size(), 50u);
   const auto images = TableOf("Fashion-MNIST"), flows = TableOf("Flows");
   ASSERT_EQ(images.size(), 10u);
-  ASSERT_EQ(flows.size(), 12u);
+  ASSERT_EQ(flows.size(), 24u);
   for (const auto& row : images) {
     const PlanCalibration& plan = plans.at("fashion " + PlanText(row[1]));
     EXPECT_EQ(row[2], absl::StrFormat("%.3g", plan.error_mean)) << row[1];

@@ -15,6 +15,7 @@
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
@@ -88,6 +89,7 @@ class Fit {
 
  private:
   TensorSpace Space(std::optional<Net> correction) const;
+  void ExpectWork();
   absl::Status SwapTruth();
   absl::StatusOr<at::Tensor> Loss(int iteration);
   absl::Status Check(int iteration);
@@ -104,6 +106,8 @@ class Fit {
   std::optional<TensorSpace> corrected_;
   std::optional<TruthBatch> truth_;
   int64_t truth_batches_ = 0;
+  TimeLeft time_left_;
+  size_t step_kind_ = 0, truth_kind_ = 0, check_kind_ = 0;
   std::map<int, double> base_errors_;  // of the candidates, on the validation rows
   TensorMap best_;
   int best_iteration_ = 0;
@@ -131,6 +135,9 @@ absl::Status Fit::SwapTruth() {
   HS_ASSIGN_OR_RETURN(std::vector<at::Tensor> states,
                       TrueStates(classical, plan, span, depths, start, condition));
   truth_.emplace(classical, TableauFor(spec_.method), span, depths, std::move(states), condition);
+  if (fit_.trajectory_share() < 1) {
+    for (const int steps : fit_.steps()) truth_->PrepareResiduals(steps);
+  }
   return absl::OkStatus();
 }
 
@@ -138,7 +145,7 @@ absl::Status Fit::SwapTruth() {
 absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
   const int swapping = iteration - fit_.pretrain_iterations();
   if (iteration == 0 || (swapping >= 0 && swapping % fit_.swap_every() == 0)) {
-    HS_RETURN_IF_ERROR(SwapTruth());
+    HS_RETURN_IF_ERROR(time_left_.Timed(truth_kind_, [this] { return SwapTruth(); }));
   }
   const int steps = fit_.steps(static_cast<int>(stream_.Below(fit_.steps_size())));
   const int64_t rows = fit_.optimiser().batch();
@@ -156,7 +163,8 @@ absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
 absl::Status Fit::Check(int iteration) {
   const int done = iteration + 1;
   const bool due = done % fit_.check_every() == 0 || done == fit_.optimiser().iterations();
-  return due ? KeepIfBest(done) : absl::OkStatus();
+  if (!due) return absl::OkStatus();
+  return time_left_.Timed(check_kind_, [&] { return KeepIfBest(done); });
 }
 
 // Measures the correction on the validation rows as it would be served, and keeps the best weights.
@@ -178,7 +186,19 @@ absl::Status Fit::KeepIfBest(int iterations) {
   return absl::OkStatus();
 }
 
+// Steps, new true solutions and checks cost differently, and the first phase has none of the second
+// kind. Each kind is done once before the first progress is told, so their guesses hardly matter.
+void Fit::ExpectWork() {
+  const int iterations = fit_.optimiser().iterations();
+  const int swapping = std::max(iterations - fit_.pretrain_iterations(), 0);
+  const int swaps = (swapping + fit_.swap_every() - 1) / fit_.swap_every();
+  step_kind_ = time_left_.Expect(iterations, 1);
+  truth_kind_ = time_left_.Expect(swaps + (fit_.pretrain_iterations() > 0 ? 1 : 0), 10);
+  check_kind_ = time_left_.Expect((iterations - 1) / fit_.check_every() + 2, 1);
+}
+
 absl::Status Fit::Run(TensorMap initial) {
+  ExpectWork();
   for (const int steps : spec_.steps) {
     HS_ASSIGN_OR_RETURN(base_errors_[steps],
                         validation_.MeanError(FixedOf(spec_.method, steps, false), nullptr));
@@ -186,11 +206,14 @@ absl::Status Fit::Run(TensorMap initial) {
   tensors_ = TrainableCopies(initial, options_.device);
   HS_ASSIGN_OR_RETURN(Net net, Net::Make(spec_.net, "net", tensors_));
   corrected_.emplace(Space(std::move(net)));
-  HS_RETURN_IF_ERROR(KeepIfBest(0));  // a refresh is never worse than what it starts from
+  HS_RETURN_IF_ERROR(time_left_.Timed(  // a refresh is never worse than what it starts from
+      check_kind_, [this] { return KeepIfBest(0); }));
   return Optimise(
       {.what = absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
        .optimiser = fit_.optimiser(),
        .parameters = Fitted(tensors_),
+       .time_left = &time_left_,
+       .step_kind = step_kind_,
        .loss = [this](int iteration) { return Loss(iteration); },
        .figures = [this] { return absl::StrFormat("  best error / base %.4f", best_score_); },
        .after = [this](int iteration) { return Check(iteration); }});

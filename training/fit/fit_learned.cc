@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
@@ -131,6 +133,27 @@ std::vector<FixedPlan> StartsOf(const Model& model, int evaluations) {
   return starts;
 }
 
+// The pieces of a table's fit in the time that is left.
+struct Kinds {
+  size_t step, check;
+};
+
+// A step costs its evaluations of f forth and back, and about one more for the readout; a check
+// only forth, on its own rows.
+std::vector<Kinds> ExpectTables(const training::HypersolverFit& fit, const HypersolverSpec& spec,
+                                TimeLeft& time_left) {
+  const int iterations = fit.optimiser().iterations();
+  const double check_rows = static_cast<double>(fit.check_rows()) / fit.optimiser().batch();
+  std::vector<Kinds> kinds;
+  for (const TableSpec& table : spec.tables) {
+    const double step = table.evaluations + 1;
+    kinds.push_back({.step = time_left.Expect(iterations, step),
+                     .check = time_left.Expect((iterations - 1) / fit.check_every() + 1,
+                                               step * check_rows / 3)});
+  }
+  return kinds;
+}
+
 absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
                                                    const HypersolverFitOptions& options,
                                                    const HypersolverSpec& spec,
@@ -149,7 +172,10 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(const Truths checks, Solve(space, recipe, options, {1}, check_rows));
   RandomStream stream(recipe.seed(), RandomPurpose::kBatches);
   std::vector<FittedTable> tables;
+  TimeLeft time_left;
+  const std::vector<Kinds> kinds = ExpectTables(fit, spec, time_left);
   for (const TableSpec& table : spec.tables) {
+    const Kinds& of_table = kinds[tables.size()];
     const TableSolves solves{
         .space = space_options, .table = table, .state_shape = options.model->state_shape()};
     HS_ASSIGN_OR_RETURN(tables.emplace_back(),
@@ -162,7 +188,10 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
                                   .check_every = fit.check_every(),
                                   .net_seed = recipe.seed(),
                                   .starts = StartsOf(*options.model, table.evaluations),
-                                  .from = earlier.Of(spec, table)},
+                                  .from = earlier.Of(spec, table),
+                                  .time_left = &time_left,
+                                  .step_kind = of_table.step,
+                                  .check_kind = of_table.check},
                                  stream));
   }
   return tables;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,11 +21,23 @@ namespace {
 
 std::string NetPrefix(const TableSpec& table) { return TablePrefix(table.evaluations) + ".net"; }
 
+std::string DepthName(const TableSpec& table) { return TablePrefix(table.evaluations) + ".depth"; }
+
 std::vector<double> NodesOf(const TableSpec& table, const TensorMap& tensors) {
   if (table.evaluations == 0) return {};
-  const at::Tensor depth =
-      tensors.at(TablePrefix(table.evaluations) + ".depth").detach().to(at::kCPU, at::kDouble);
+  const at::Tensor depth = tensors.at(DepthName(table)).detach().to(at::kCPU, at::kDouble);
   return {depth.data_ptr<double>(), depth.data_ptr<double>() + depth.numel()};
+}
+
+// f at x and a node. TensorSpace::Field takes depths as numbers; here the gradient reaches the
+// node.
+TensorSpace::State SlopeAt(const TensorSpace& space, const at::Tensor& node,
+                           const TensorSpace::State& x) {
+  const std::optional<double>& clock_sum = space.options().reflected_clock_sum;
+  const at::Tensor depth = clock_sum.has_value() ? *clock_sum - node : node;
+  const at::Tensor slope =
+      space.options().field.Apply(x.z, depth.expand({x.z.size(0)}), x.condition);
+  return {.z = clock_sum.has_value() ? slope.neg() : slope, .tangents = {}, .log_density = {}};
 }
 
 double ErrorOf(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth) {
@@ -86,7 +100,12 @@ at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const E
   }
   const TensorSpace space(std::move(options));
   const auto bound = BindTable(table, solves.state_shape, tensors, NodesOf(table, tensors));
-  const at::Tensor end = SolveByTable(space, bound, space.Start(truth.start, truth.condition)).z;
+  auto progress = BeginTable(space, bound, space.Start(truth.start, truth.condition));
+  for (int i = 0; i < table.evaluations; ++i) {
+    const at::Tensor node = tensors.at(DepthName(table)).select(0, i);
+    PushSlope(space, bound, SlopeAt(space, node, PointOf(progress)), progress);
+  }
+  const at::Tensor end = EndOfTable(space, bound, progress).z;
   const auto norms = [](const at::Tensor& x) {
     return x.flatten(1).square().sum(1).clamp_min(kNormMin * kNormMin).sqrt();
   };
@@ -98,14 +117,20 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
                                      RandomStream& stream) {
   FittedTable best = BestStart(solves, truth, validation, fit);
   TensorMap tensors = TrainableCopies(best.tensors, validation.start.device());
-  if (solves.table.evaluations > 0) {
-    tensors.at(TablePrefix(solves.table.evaluations) + ".depth").requires_grad_(false);
-  }
+  const bool has_nodes = solves.table.evaluations > 0;
+  at::Tensor nodes = has_nodes ? tensors.at(DepthName(solves.table)) : at::Tensor();
+  if (has_nodes) nodes.requires_grad_(solves.space.field.uses_depth());
   const auto check = [&](int iteration) {
     const int done = iteration + 1;
+    if (has_nodes && nodes.requires_grad()) {
+      const at::NoGradGuard no_grad;
+      nodes.clamp_(truth.span[0], truth.span[1]);
+    }
     const bool due = done % fit.check_every == 0 || done == fit.optimiser.iterations();
     if (!due) return absl::OkStatus();
-    const double error = ErrorOf(solves, tensors, validation);
+    const auto measure = [&] { return ErrorOf(solves, tensors, validation); };
+    const double error =
+        fit.time_left != nullptr ? fit.time_left->Timed(fit.check_kind, measure) : measure();
     if (error < best.error) {
       best.error = error;
       best.best_iteration = done;
@@ -117,6 +142,8 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
       Optimise({.what = absl::StrFormat("%s learned:%d", fit.name, solves.table.evaluations),
                 .optimiser = fit.optimiser,
                 .parameters = Fitted(tensors),
+                .time_left = fit.time_left,
+                .step_kind = fit.step_kind,
                 .loss = [&](int) -> absl::StatusOr<at::Tensor> {
                   return EndError(solves, tensors, Batch(truth, fit.optimiser.batch(), stream));
                 },

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "programs/time_left.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/table_start.h"
@@ -33,7 +35,7 @@ struct EndTruth {
 };
 
 // Mean over rows of |z(s1) - z*(s1)| / |z*(s1)|. `tensors` are those of the table and its readout,
-// with the names of the file; the error is differentiable in all but the depths.
+// with the names of the file; the error is differentiable in all of them.
 at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth);
 
 struct TableFit {
@@ -43,6 +45,8 @@ struct TableFit {
   int net_seed = 0;               // of the readout's initial weights
   std::vector<FixedPlan> starts;  // classical plans of n evaluations
   std::optional<TensorMap> from;  // a refresh: tensors of another fit of the same table
+  TimeLeft* time_left = nullptr;  // of all tables; null: of this one alone
+  size_t step_kind = 0, check_kind = 0;  // this table's pieces in it
 };
 
 struct FittedTable {
@@ -54,9 +58,9 @@ struct FittedTable {
 };
 
 // Starts at the best on the validation rows of: `starts`, least squares, and `from`; the readout
-// starts at zero. Then AdamW on the EndError of drawn rows. The
-// tensors of the least error on the validation rows are kept, so on them the result never errs more
-// than any of its starts. The depths stay those of the start. Fails as Optimise does.
+// starts at zero. Then AdamW on the EndError of drawn rows. The depths s_i are fitted too where f
+// reads the depth, and stay within the span. The tensors of the least error on the validation rows
+// are kept, so on them the result never errs more than any of its starts. Fails as Optimise does.
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      RandomStream& stream);

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numbers>
 
@@ -10,10 +11,13 @@
 #include "core/base/status.h"
 #include "programs/progress.h"
 #include "programs/stop.h"
+#include "programs/time_left.h"
 #include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kFiniteCheckEvery = 50;  // iterations
 
@@ -35,12 +39,17 @@ double LearningRate(const training::Optimiser& optimiser, int iteration) {
 
 absl::Status Optimise(const Optimisation& o) {
   const int iterations = o.optimiser.iterations();
-  Progress progress(o.what, iterations, "iterations");
+  TimeLeft alone;
+  TimeLeft& time_left = o.time_left != nullptr ? *o.time_left : alone;
+  const size_t step_kind = o.time_left != nullptr ? o.step_kind : alone.Expect(iterations, 1);
+  Progress progress(o.what, iterations, "iterations", [&] { return time_left.Seconds(); });
   torch::optim::AdamW adam(
       o.parameters,
       torch::optim::AdamWOptions(o.optimiser.rate()).weight_decay(o.optimiser.weight_decay()));
   for (int iteration = 0; iteration < iterations; ++iteration) {
     if (StopRequested()) return Stopped();
+    const Clock::time_point start = Clock::now();
+    const double noted = time_left.noted_seconds();
     const double rate = LearningRate(o.optimiser, iteration);
     for (auto& group : adam.param_groups()) group.options().set_lr(rate);
     adam.zero_grad();
@@ -55,6 +64,8 @@ absl::Status Optimise(const Optimisation& o) {
       HS_RETURN_IF_ERROR(CheckFinite(loss, iteration));
     }
     HS_RETURN_IF_ERROR(o.after(iteration));
+    const double all = std::chrono::duration<double>(Clock::now() - start).count();
+    time_left.Note(step_kind, all - (time_left.noted_seconds() - noted));
     progress.Advance(
         1, [&] { return absl::StrFormat("loss %.4g%s", loss.item<double>(), o.figures()); });
   }

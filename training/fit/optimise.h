@@ -3,11 +3,13 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "programs/time_left.h"
 #include "training/data/recipe.h"
 #include "training/data/recipe.pb.h"
 
@@ -21,6 +23,10 @@ struct Optimisation {
   std::string what;  // name of the fitted net: progress lines begin with it
   training::Optimiser optimiser;
   std::vector<at::Tensor> parameters;
+  // Tells the time that is left. A caller whose iterations hold other work than their step expects
+  // that work there and notes its time; null: iterations take the same time.
+  TimeLeft* time_left = nullptr;
+  size_t step_kind = 0;  // of an iteration without that work
   // The loss of iteration 0, 1, ...: one number, differentiable in the parameters.
   std::function<absl::StatusOr<at::Tensor>(int iteration)> loss;
   // Text after the loss in a progress line.

@@ -32,6 +32,9 @@ class TruthBatch {
   TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2> span,
              std::vector<double> depths, std::vector<at::Tensor> states, at::Tensor condition = {});
 
+  // Computes now what ResidualLoss needs at this K, which it would do at its first call.
+  void PrepareResiduals(int steps) { Intervals(steps); }
+
   // Residual fitting: draws `rows` among the K intervals of all trajectories. The loss is
   // mean |R - g| / mean |R|, where g is the correction of `corrected` and the denominator is over
   // all intervals of this K.

@@ -11,7 +11,8 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
-#include "programs/stop.h"
+#include "programs/progress.h"
+#include "programs/time_left.h"
 #include "training/data/dataset.h"
 
 namespace hyperserve {
@@ -39,19 +40,28 @@ absl::StatusOr<Measurer> HeldOutMeasurer(const Recipe& recipe, DeviceRuntime& ru
 absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
     const Recipe& recipe, const std::vector<Plan>& plans,
     const std::shared_ptr<const Hypersolver>& correction, Measurer& measurer) {
-  std::vector<PlanCalibration> measured;
+  std::vector<Plan> all;
+  TimeLeft time_left;
   for (Plan plan : plans) {
     for (const Tier tier : RecipeTiers(recipe)) {
-      if (StopRequested()) return Stopped();
       plan.tier = tier;
-      const absl::StatusOr<PlanCalibration> one = measurer.Measure(plan, correction);
-      if (absl::IsFailedPrecondition(one.status()) || absl::IsUnimplemented(one.status())) {
-        absl::FPrintF(stderr, "%s is left out: %s\n", PrintPlan(plan), one.status().message());
-        continue;
-      }
-      if (!one.ok()) return one.status();
-      measured.push_back(*one);
+      all.push_back(plan);
+      time_left.Expect(1, measurer.PredictedCost(plan));
     }
+  }
+  std::vector<PlanCalibration> measured;
+  Progress progress(absl::StrCat(recipe.name(), " calibration"), static_cast<int64_t>(all.size()),
+                    "plans", [&] { return time_left.Seconds(); });
+  for (size_t i = 0; i < all.size(); ++i) {
+    const absl::StatusOr<PlanCalibration> one =
+        time_left.Timed(i, [&] { return measurer.Measure(all[i], correction); });
+    progress.Advance(1);
+    if (absl::IsFailedPrecondition(one.status()) || absl::IsUnimplemented(one.status())) {
+      absl::FPrintF(stderr, "%s is left out: %s\n", PrintPlan(all[i]), one.status().message());
+      continue;
+    }
+    if (!one.ok()) return one.status();
+    measured.push_back(*one);
   }
   return measured;
 }

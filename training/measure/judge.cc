@@ -86,17 +86,21 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
       ReferenceSolve(recipe, model, flow ? Direction::kDataToNoise : Direction::kForward));
   HS_ASSIGN_OR_RETURN(const InputSource source,
                       InputSource::Make(recipe, spec, solve.direction, data_folder));
-  HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
+  LabelledImages test;
+  if (!flow) {
+    HS_ASSIGN_OR_RETURN(test,
+                        LoadImages(data_folder, ImagePart::kTest, spec.input, model->outputs()));
+  }
+  const int64_t count = flow ? recipe.calibrate().rows() : test.rows();
+  HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(count));
   HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(runtime, solve, rows));
-  const std::string solved = absl::StrFormat("under %s, %.1f evaluations a row (%d held-out rows)",
-                                             PrintPlan(solve.plan), solution.nfe, rows.count());
+  const std::string solved =
+      absl::StrFormat("under %s, %.1f evaluations a row (%d %s)", PrintPlan(solve.plan),
+                      solution.nfe, count, flow ? "held-out rows" : "test images, all");
   if (flow) {
     return absl::StrFormat("mean log-density %.4f %s", MeanOf(solution.log_density.as<double>()),
                            solved);
   }
-  HS_ASSIGN_OR_RETURN(LabelledImages test,
-                      LoadImages(data_folder, ImagePart::kTest, spec.input, model->outputs()));
-  test.labels.resize(rows.count());
   return absl::StrFormat("accuracy %.4f %s", ShareOfEqual(LabelsOf(solution.outputs), test.labels),
                          solved);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -14,12 +15,15 @@
 #include "core/engine/choose_engine.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/choose_plan.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
+#include "programs/progress.h"
+#include "programs/stop.h"
 
 namespace hyperserve {
 namespace {
@@ -57,14 +61,19 @@ struct ThreadsKept {
   ~ThreadsKept() { at::set_num_threads(threads); }
 };
 
-// Adds the time of the engine to `seconds`.
+// Adds the time of the engine to `seconds`. Calls `on_rows` with the rows of each batch.
 absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
-                                    const SolveInputs& inputs, double& seconds) {
+                                    const SolveInputs& inputs, double& seconds,
+                                    const std::function<void(int64_t)>& on_rows = nullptr) {
   const ThreadsKept threads_kept;
   const auto run = [&](const BatchSpec& spec, const StepPlan& plan,
                        const Segment& segment) -> absl::StatusOr<BatchResult> {
     const auto start = std::chrono::steady_clock::now();
-    HS_ASSIGN_OR_RETURN(BatchResult result, SolveAlone(runtime, spec, plan, segment));
+    absl::StatusOr<BatchResult> solved =
+        SolveAlone(runtime, spec, plan, segment, [] { return StopRequested(); });
+    if (StopRequested()) return Stopped();
+    if (!solved.ok()) return solved.status();
+    BatchResult result = *std::move(solved);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     for (const RowStatus status : result.status) {
       if (status != RowStatus::kConverged) {
@@ -72,6 +81,7 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
             absl::StrCat(PrintPlan(solve.plan), ": a row ended in ", Absl(RowStatusName(status))));
       }
     }
+    if (on_rows) on_rows(segment.rows);
     return result;
   };
   return SolveRows(SpecOf(solve, inputs.entry), StepPlanOf(solve.plan), inputs.segment(),
@@ -82,8 +92,9 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
 
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs) {
+  Progress progress(PrintPlan(solve.plan), inputs.count(), "rows");
   double seconds = 0;
-  return TimedSolve(runtime, solve, inputs, seconds);
+  return TimedSolve(runtime, solve, inputs, seconds, [&](int64_t rows) { progress.Advance(rows); });
 }
 
 absl::StatusOr<Measurer> Measurer::Make(DeviceRuntime& runtime, Options options) {
@@ -105,17 +116,21 @@ Solve Measurer::SolveOf(const Plan& plan,
           .batch = options_.batch};
 }
 
+absl::StatusOr<Solution> Measurer::Quietly(const Solve& solve) const {
+  double seconds = 0;
+  return TimedSolve(*runtime_, solve, options_.inputs, seconds);
+}
+
 absl::StatusOr<double> Measurer::MeanError(const Plan& plan,
                                            const std::shared_ptr<const Hypersolver>& correction) {
-  HS_ASSIGN_OR_RETURN(const Solution solution,
-                      RunSolve(*runtime_, SolveOf(plan, correction), options_.inputs));
+  HS_ASSIGN_OR_RETURN(const Solution solution, Quietly(SolveOf(plan, correction)));
   return ErrorAgainst(reference_, solution).mean;
 }
 
 absl::StatusOr<PlanCalibration> Measurer::MeasureError(
     const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) {
   Solve solve = SolveOf(plan, correction);
-  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*runtime_, solve, options_.inputs));
+  HS_ASSIGN_OR_RETURN(const Solution solution, Quietly(solve));
   const PlanError error = ErrorAgainst(reference_, solution);
   PlanCalibration measured;
   measured.plan = plan;
@@ -128,13 +143,22 @@ absl::StatusOr<PlanCalibration> Measurer::MeasureError(
   measured.macs = solution.macs;
   solve.log_density = DensityOf(solve);
   if (solve.log_density == LogDensity::kNone) return measured;
-  HS_ASSIGN_OR_RETURN(const Solution dense, RunSolve(*runtime_, solve, options_.inputs));
+  HS_ASSIGN_OR_RETURN(const Solution dense, Quietly(solve));
   const std::span<const double> found = dense.log_density.as<double>();
   const std::span<const double> exact = reference_.log_density.as<double>();
   double sum = 0;
   for (size_t row = 0; row < found.size(); ++row) sum += std::abs(found[row] - exact[row]);
   measured.log_density_error = sum / static_cast<double>(found.size());
   return measured;
+}
+
+double Measurer::PredictedCost(const Plan& plan) const {
+  const double of_tier = plan.tier == Tier::kDouble ? 2 : 1;
+  if (const FixedPlan* fixed = plan.fixed()) return of_tier * std::max(PlanEvaluations(*fixed), 1);
+  const AdaptivePlan *adaptive = plan.adaptive(), *reference = options_.reference.adaptive();
+  if (adaptive == nullptr || reference == nullptr) return of_tier;
+  // Pairs of order five take more steps by the fifth root of the tolerance.
+  return of_tier * reference_.nfe * std::pow(reference->rtol / adaptive->rtol, 0.2);
 }
 
 absl::StatusOr<double> Measurer::MedianSeconds(const Solve& solve, int64_t rows) {

@@ -31,8 +31,8 @@ struct Solve {
   int64_t batch = 256;         // rows solved at once
   bool want_distance = false;  // of each row; learned solvers only
 };
-// Solves all rows, in order, with the outputs of a classifier. kFailedPrecondition: a row did not
-// converge.
+// Solves all rows, in order, with the outputs of a classifier, and reports progress.
+// kFailedPrecondition: a row did not converge. kCancelled: a signal asked to stop.
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs);
 
@@ -63,7 +63,12 @@ class Measurer {
   absl::StatusOr<double> MeanError(const Plan& plan,
                                    const std::shared_ptr<const Hypersolver>& correction);
 
+  // About what one of these functions costs, in evaluations of f in float32; for progress only.
+  double PredictedCost(const Plan& plan) const;
+
  private:
+  // RunSolve without progress.
+  absl::StatusOr<Solution> Quietly(const Solve& solve) const;
   Solve SolveOf(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
   absl::StatusOr<double> MedianSeconds(const Solve& solve, int64_t rows);
   Measurer(DeviceRuntime& runtime, Options options)

@@ -6,26 +6,38 @@
 #include "core/base/status.h"
 #include "core/model/net/cost.h"
 #include "core/plan/plan.h"
-#include "programs/stop.h"
+#include "programs/progress.h"
+#include "programs/time_left.h"
 
 namespace hyperserve {
+
+absl::Status Rivals::Measure(const std::vector<Plan>& plans) {
+  TimeLeft time_left;
+  for (const Plan& plan : plans) time_left.Expect(1, measurer_.PredictedCost(plan));
+  Progress progress("rivals", static_cast<int64_t>(plans.size()), "plans",
+                    [&] { return time_left.Seconds(); });
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const auto one = time_left.Timed(i, [&] { return measurer_.MeasureError(plans[i], nullptr); });
+    if (!one.ok() && !absl::IsFailedPrecondition(one.status())) return one.status();
+    measured_[PrintPlan(plans[i])] = one.ok() ? std::optional(*one) : std::nullopt;
+    progress.Advance(1);
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<PlanCalibration>> Rivals::Within(int64_t macs) {
   const int64_t field = std::max<int64_t>(model_.field_macs(), 1);
   std::set<std::string> names;
+  std::vector<Plan> missing;
   // The plans of each number of evaluations are the largest ones within it.
   for (int64_t within = field; names.empty() || within <= macs; within += field) {
     for (const FixedPlan& rival : ClassicalRivals(model_, within)) {
       const Plan plan{.choice = rival, .tier = Tier::kExact};
       const std::string name = PrintPlan(plan);
-      names.insert(name);
-      if (measured_.contains(name)) continue;
-      if (StopRequested()) return Stopped();
-      const auto one = measurer_.MeasureError(plan, nullptr);
-      if (!one.ok() && !absl::IsFailedPrecondition(one.status())) return one.status();
-      measured_[name] = one.ok() ? std::optional(*one) : std::nullopt;
+      if (names.insert(name).second && !measured_.contains(name)) missing.push_back(plan);
     }
   }
+  HS_RETURN_IF_ERROR(Measure(missing));
   std::vector<PlanCalibration> all;
   for (const std::string& name : names) {
     if (const auto& one = measured_.at(name)) all.push_back(*one);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
+#include "core/plan/plan.h"
 #include "training/measure/measure.h"
 
 namespace hyperserve {
@@ -30,6 +31,9 @@ class Rivals {
   absl::StatusOr<PlanCalibration> BestWithin(int64_t macs);
 
  private:
+  // Measures plans that were not measured, and reports progress.
+  absl::Status Measure(const std::vector<Plan>& plans);
+
   const Model& model_;
   Measurer& measurer_;
   // By spelling; nullopt: a row did not converge.

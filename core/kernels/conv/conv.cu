@@ -11,6 +11,8 @@
 namespace hyperserve::kernels {
 namespace {
 
+constexpr int kPortableBlocks = 8;  // that every device with clusters takes
+
 // What a readout works on. Its planes follow all else in shared memory.
 ConvLayout HalfOf(ConvLayout layout) {
   layout.height /= 2;
@@ -137,9 +139,13 @@ cudaLaunchConfig_t ConfigOf(const ConvProgram& program, const ConvGeometry& geom
 cudaError_t CountClusters(const ConvProgram& program, const ConvGeometry& geometry, int* count) {
   cudaLaunchAttribute attribute;
   const cudaLaunchConfig_t config = ConfigOf(program, geometry, attribute);
-  if (geometry.blocks > 1)
-    return cudaOccupancyMaxActiveClusters(count, FixedKernel(program.layout), &config);
   *count = program.multiprocessors;
+  if (geometry.blocks == 1) return cudaSuccess;
+  const cudaError_t error =
+      cudaOccupancyMaxActiveClusters(count, FixedKernel(program.layout), &config);
+  if (error == cudaSuccess || geometry.blocks <= kPortableBlocks) return error;
+  cudaGetLastError();  // this device does not take so many
+  *count = 0;
   return cudaSuccess;
 }
 
@@ -163,8 +169,12 @@ cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram
   cudaFuncAttributes code = {};
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, FixedKernel(layout));
   const bool has_clusters = code.ptxVersion >= 90;
-  for (int i = 0; error == cudaSuccess && i < 4; ++i) {
-    const ConvGeometry geometry = GeometryOf(layout, 1 << i);
+  for (const void* kernel : {FixedKernel(layout), ConvAdaptiveKernel()}) {
+    if (error != cudaSuccess || !has_clusters) break;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
+  for (size_t i = 0; error == cudaSuccess && i < kConvBlocks.size(); ++i) {
+    const ConvGeometry geometry = GeometryOf(layout, kConvBlocks[i]);
     if ((i > 0 && !has_clusters) || !Fits(made, geometry)) continue;
     error = CountClusters(made, geometry, &made.images_at_once[i]);
   }
@@ -176,9 +186,9 @@ bool ConvFits(const ConvProgram& program) { return ConvBlocksOf(program, 1) > 0;
 
 int ConvBlocksOf(const ConvProgram& program, int64_t count) {
   int fewest = 0;
-  for (int i = 3; i >= 0; --i) {
+  for (size_t i = kConvBlocks.size(); i-- > 0;) {
     if (program.images_at_once[i] == 0) continue;
-    fewest = 1 << i;
+    fewest = kConvBlocks[i];
     if (count <= program.images_at_once[i]) return fewest;
   }
   return fewest;
@@ -193,9 +203,9 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
                       cudaStream_t stream, int blocks) {
   if (rows.count == 0) return cudaSuccess;
   if (blocks == 0) blocks = ConvBlocksOf(program, rows.count);
-  if (blocks == 0) return cudaErrorInvalidValue;
-  int index = 0;
-  while (1 << index < blocks) ++index;
+  const auto index =
+      static_cast<size_t>(std::ranges::find(kConvBlocks, blocks) - kConvBlocks.begin());
+  if (index == kConvBlocks.size()) return cudaErrorInvalidValue;
   const Work work = WorkOf(program, task);
   ConvLaunch launch{.layout = program.layout,
                     .image = static_cast<const uint4*>(program.image),

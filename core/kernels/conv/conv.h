@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 
 #include "core/kernels/conv/conv_image.h"
@@ -19,7 +20,8 @@
 
 namespace hyperserve::kernels {
 
-inline constexpr int kConvClusterMax = 8;
+// The blocks that an image may have, a cluster of them. Devices need not take more than 8.
+inline constexpr std::array kConvBlocks = {1, 2, 3, 4, 8, 16};
 
 // A packed field on one device. Plain data; valid while the image stays where it is.
 struct ConvProgram {
@@ -27,8 +29,9 @@ struct ConvProgram {
   const void* image = nullptr;  // device memory, 16-byte aligned
   int multiprocessors = 0;
   int shared_bytes_max = 0;  // of a block
-  // The images that the device solves at once with 1, 2, 4 and 8 blocks to each; 0: does not fit.
-  int images_at_once[4] = {};
+  // The images that the device solves at once with so many blocks to each as kConvBlocks says; 0:
+  // does not fit.
+  std::array<int, kConvBlocks.size()> images_at_once = {};
 };
 
 // For the current device. `image`: a copy of ConvImage::bytes on it.
@@ -47,7 +50,8 @@ size_t ConvScratchBytes(const ConvProgram& program, const ConvTask& task);
 inline constexpr int kConvEvaluationsOfLaunch = 333;
 
 // Preconditions: ConvFits(program); steps >= 1; hypersolved only with a correction; no adaptive
-// plan with a table; the program's device is current. `blocks`: 0: ConvBlocksOf.
+// plan with a table; the program's device is current. `blocks`: one of kConvBlocks
+// that fits; 0: ConvBlocksOf.
 cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const ConvRows& rows,
                       cudaStream_t stream, int blocks = 0);
 

@@ -33,16 +33,16 @@ int64_t PlanMacs(const Model& model, const Hypersolver* correction, const FixedP
 std::vector<FixedPlan> ClassicalRivals(const Model& model, int64_t macs) {
   std::vector<FixedPlan> rivals;
   const int64_t evaluations = macs / std::max<int64_t>(model.field_macs(), 1);
-  for (const Method method : {Method::kEuler, Method::kMidpoint, Method::kHeun, Method::kRalston,
-                              Method::kRk3, Method::kRk4, Method::kRk438, Method::kAb2}) {
-    const MethodChoice choice = {.method = method};
-    const int64_t steps =
-        method == Method::kAb2
-            ? std::min<int64_t>(evaluations, kTableEvaluationsMax) - 1
-            : std::min(evaluations / StepEvaluations(choice), spec_limits::kSteps);
-    if (steps < 1) continue;
-    rivals.push_back({.method = choice, .steps = static_cast<int>(steps)});
+  const auto add = [&rivals](Method method, int64_t steps) {
+    if (steps < 1) return;
+    rivals.push_back({.method = {.method = method}, .steps = static_cast<int>(steps)});
+  };
+  for (const MethodName& name : kMethodNames) {
+    if (name.embedded || name.method == Method::kAlpha) continue;
+    const int stages = StepEvaluations({.method = name.method});
+    add(name.method, std::min(evaluations / stages, spec_limits::kSteps));
   }
+  add(Method::kAb2, std::min<int64_t>(evaluations, kTableEvaluationsMax) - 1);
   if (rivals.empty()) rivals.push_back({.method = {.method = Method::kEuler}, .steps = 1});
   return rivals;
 }

@@ -20,9 +20,9 @@ int StepEvaluations(const MethodChoice& method);
 int PlanEvaluations(const FixedPlan& plan);
 int64_t PlanMacs(const Model& model, const Hypersolver* correction, const FixedPlan& plan);
 
-// The classical fixed plans that a plan of these MACs competes with: of euler, midpoint, heun,
-// ralston, rk3, rk4, rk4_38 and ab2 the largest K whose MACs are no greater; euler:1, which costs
-// more, where none fits. Precondition: macs >= 0.
+// The classical fixed plans that a plan of these MACs competes with: of ab2 and each one-step
+// method with neither parameter nor embedded pair, the largest K whose MACs are no greater;
+// euler:1, which costs more, where none fits. Precondition: macs >= 0.
 std::vector<FixedPlan> ClassicalRivals(const Model& model, int64_t macs);
 
 // MACs of one step: f at each stage, and g once where `correction` is not null.

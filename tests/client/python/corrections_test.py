@@ -29,7 +29,7 @@ def rings_correction():
     net = nn.Sequential(*layers)
     net.load_state_dict({name.removeprefix("net."): torch.tensor(tensor) for name, tensor in tensors.items()})
     words = {name: spec[name] for name in ("method", "direction", "eps", "steps", "inputs")}
-    words |= {"example": torch.randn(3, 5), "probe": read_tensors(generation / "probe.safetensors")["x"], "program": PROGRAM}
+    words |= {"example": torch.randn(3, net[0].in_features), "probe": read_tensors(generation / "probe.safetensors")["x"], "program": PROGRAM}
     return net, words, tensors
 
 

@@ -62,8 +62,8 @@ class Packed {
   // The numbers of blocks to an image that this device takes.
   std::vector<int> blocks() const {
     std::vector<int> taken;
-    for (int i = 0; i < 4; ++i) {
-      if (program_.images_at_once[i] > 0) taken.push_back(1 << i);
+    for (size_t i = 0; i < kConvBlocks.size(); ++i) {
+      if (program_.images_at_once[i] > 0) taken.push_back(kConvBlocks[i]);
     }
     return taken;
   }

@@ -74,8 +74,8 @@ TEST_F(ResolveTest, DefaultIsTheCalibratedOneInTheTierAskedFor) {
   ASSERT_TRUE(hypersolved.ok()) << hypersolved.status();
   EXPECT_EQ(hypersolved->text, "hyper_euler:2");
   EXPECT_EQ(hypersolved->generation->number, 7);
-  // A correction runs in one direction only, so densities have another default.
-  EXPECT_EQ(Resolve({}, {.log_density = true})->text, "dopri5:1e-5");
+  // Who asks for the density of a sample too gets the same sample.
+  EXPECT_EQ(Resolve({}, {.log_density = true})->text, "hyper_euler:2");
 }
 
 TEST_F(ResolveTest, WhatIsSpelledWronglyIsRefusedAsItCame) {

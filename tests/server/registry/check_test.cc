@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -48,6 +49,28 @@ TEST_F(CheckTest, SaysWhereThereIsNoModel) {
   EXPECT_THAT(CheckModelFolder(root() + "/nowhere"), ElementsAre(HasSubstr("nowhere")));
   fs::create_directories(root() + "/empty");
   EXPECT_THAT(CheckModelFolder(root() + "/empty"), ElementsAre(HasSubstr("holds no model.json")));
+}
+
+TEST_F(CheckTest, ReadsALoneCandidateAgainstItsModel) {
+  GenerationFiles files = fixture::TinyCorrection(flow_, fixture::DefaultCorrection(flow_));
+  const TemporaryFolder candidate;
+  const auto write = [&] {
+    for (const auto& [name, bytes] : files) {
+      std::ofstream(candidate.path() + "/" + name, std::ios::binary) << bytes;
+    }
+  };
+  write();
+  EXPECT_THAT(CheckModelFolder(candidate.path(), root()), IsEmpty());
+  EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow/hypersolvers/heun/1"), IsEmpty());
+  EXPECT_THAT(CheckModelFolder(candidate.path(), "nowhere"),
+              ElementsAre(HasSubstr("hypersolver.json: no model of 'nowhere' is its base")));
+  files["weights.safetensors"] = fixture::SafetensorsOf({{"net.7.weight", {1}, {1}}});
+  write();
+  EXPECT_THAT(CheckModelFolder(candidate.path(), root()),
+              Contains(HasSubstr("'net.7.weight' [1] is not one that the spec expects")));
+  fs::remove(candidate.path() + "/weights.safetensors");
+  EXPECT_THAT(CheckModelFolder(candidate.path(), root()),
+              ElementsAre(HasSubstr("weights.safetensors")));
 }
 
 TEST_F(CheckTest, NamesEveryTensorThatDoesNotFit) {

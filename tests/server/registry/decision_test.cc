@@ -132,6 +132,36 @@ TEST(NextUntriedTest, LowestWithoutVerdict) {
             std::nullopt);
 }
 
+// Verdicts of generations 1 to `last`.
+std::map<int64_t, Verdict> PassedUpTo(int64_t last) {
+  std::map<int64_t, Verdict> verdicts;
+  for (int64_t number = 1; number <= last; ++number) verdicts[number] = kPassed;
+  return verdicts;
+}
+
+TEST(NextUntriedTest, WhatIsBelowTheVerdictsThatAreKeptWasTried) {
+  std::map<int64_t, Verdict> verdicts = PassedUpTo(150);
+  ForgetOld({}, verdicts);
+  EXPECT_EQ(NextUntried({.generations = {1, 50, 150}, .verdicts = verdicts, .active = 150}),
+            std::nullopt);
+  EXPECT_EQ(NextUntried({.generations = {1, 50, 150, 151}, .verdicts = verdicts, .active = 150}),
+            151);
+}
+
+TEST(ForgetOldTest, KeepsTheNewestAndWhatIsServed) {
+  constexpr auto kKept = static_cast<int64_t>(kVerdictsKept);
+  std::map<int64_t, Verdict> verdicts = PassedUpTo(kKept - 1);
+  EXPECT_EQ(OldestKept(verdicts), 0);
+  ForgetOld({}, verdicts);
+  EXPECT_EQ(verdicts.size(), kVerdictsKept - 1);
+  verdicts = PassedUpTo(kKept + 20);
+  EXPECT_EQ(OldestKept(verdicts), 21);
+  ForgetOld({7, 0, 99}, verdicts);
+  EXPECT_EQ(verdicts.size(), kVerdictsKept + 1);
+  EXPECT_EQ(verdicts.begin()->first, 7);
+  EXPECT_EQ(OldestKept(verdicts), 21);  // what is kept besides does not move it
+}
+
 TEST(PreviousOrderTest, PassedBelowActive) {
   EXPECT_THAT(PreviousOrder({.generations = {1, 2, 3, 4, 5},
                              .verdicts = {{1, kPassed}, {2, kRefused}, {3, kPassed}, {5, kPassed}},

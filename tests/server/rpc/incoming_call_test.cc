@@ -90,6 +90,18 @@ TEST_F(IncomingCallTest, WhatDoesNotDecodeIsInvalidInWords) {
             grpc::INVALID_ARGUMENT);
 }
 
+// Groups within groups of a field that nobody knows: the parser takes 100 of them.
+TEST_F(IncomingCallTest, NestingIsBounded) {
+  const auto nested = [](int depth) {
+    return std::string(depth, '\x7b') + std::string(depth, '\x7c');  // field 15 begins, ends
+  };
+  EXPECT_NE(Send(kSample, nested(90)).error_message(),
+            Send(kSample, nested(1'000'000)).error_message());
+  const grpc::Status refused = Send(kSample, nested(1'000'000));
+  EXPECT_EQ(refused.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("do not decode"));
+}
+
 TEST_F(IncomingCallTest, ARequestMustArriveInTime) {
   RawCall silent(stub_, kSample), stream(stub_, kStream);
   for (RawCall* call : {&silent, &stream}) {

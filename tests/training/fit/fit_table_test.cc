@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/engine/readable/tensor_space.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
+#include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
@@ -156,6 +158,75 @@ TEST(FitTableTest, TheReadoutLearnsAFlowMap) {
           .value();
   EXPECT_EQ(fitted.start, "identity");
   EXPECT_LT(fitted.error, 0.5 * fitted.start_error);
+}
+
+// z' = W2 tanh(W1 [z, s]).
+TableSolves SolvesWithDepth(at::ScalarType dtype, std::optional<double> reflected_clock_sum) {
+  const LayerList layers = {
+      Layer{.kind = DepthCatLayer{}}, Layer{.kind = LinearLayer{.in = 3, .out = 8, .bias = false}},
+      Layer{.kind = TanhLayer{}}, Layer{.kind = LinearLayer{.in = 8, .out = 2, .bias = false}}};
+  torch::manual_seed(3);
+  const TensorMap weights = {{"field.1.weight", 2.0 * at::randn({8, 3}, dtype)},
+                             {"field.3.weight", at::randn({2, 8}, dtype)}};
+  TableSolves solves = Solves(Coefficients::kScalar, 3);
+  solves.space = {.field = Net::Make(layers, "field", weights).value(),
+                  .reflected_clock_sum = reflected_clock_sum};
+  return solves;
+}
+
+class FittedDepthsTest : public ::testing::TestWithParam<std::optional<double>> {};
+
+TEST_P(FittedDepthsTest, TheErrorIsThatOfTheSolveThatIsServedAndItsSlopeIsRight) {
+  const TableSolves solves = SolvesWithDepth(at::kDouble, GetParam());
+  const EndTruth truth{.start = at::randn({32, 2}, at::kDouble),
+                       .end = at::randn({32, 2}, at::kDouble)};
+  TensorMap tensors = TableTensors(ClassicalTable(kOfThree[1], 0, 1), Coefficients::kScalar, {2});
+  const auto error_with = [&](const at::Tensor& depths) {
+    tensors["table.3.depth"] = depths;
+    return EndError(solves, tensors, truth);
+  };
+  const at::Tensor depths = at::tensor({0.1, 0.4, 0.8}, at::kDouble);
+  const TensorSpace space(solves.space);
+  const auto bound = BindTable(solves.table, {2}, tensors, {0.1, 0.4, 0.8});
+  const at::Tensor served = SolveByTable(space, bound, space.Start(truth.start)).z;
+  const at::Tensor of_rows = (served - truth.end).norm(2, 1) / truth.end.norm(2, 1);
+  EXPECT_NEAR(error_with(depths).item<double>(), of_rows.mean().item<double>(), 1e-12);
+
+  const at::Tensor leaf = depths.clone().requires_grad_(true);
+  error_with(leaf).backward();
+  for (int i = 0; i < 3; ++i) {
+    constexpr double kStep = 1e-5;
+    at::Tensor above = depths.clone(), below = depths.clone();
+    above[i] += kStep;
+    below[i] -= kStep;
+    const double slope = (error_with(above) - error_with(below)).item<double>() / (2 * kStep);
+    EXPECT_NEAR(leaf.grad()[i].item<double>(), slope, 1e-8) << i;
+    EXPECT_GT(std::abs(slope), 1e-4) << "a depth that changes nothing tests nothing";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Directions, FittedDepthsTest,
+                         ::testing::Values(std::nullopt, std::optional<double>(1.0)));
+
+TEST(FitTableTest, DepthsMoveWithinTheSpanWhereTheFieldReadsThem) {
+  for (const bool reads : {false, true}) {
+    TableSolves solves = Solves(Coefficients::kMap, 3);
+    if (reads) solves.space = SolvesWithDepth(at::kFloat, std::nullopt).space;
+    const UniformTruth truth = TruthOf(solves, 512);
+    training::Optimiser optimiser = Iterations(60);
+    optimiser.set_rate(0.02);
+    RandomStream stream(1, RandomPurpose::kBatches);
+    const FittedTable fitted =
+        FitTable(solves, truth, Ends(truth),
+                 {.name = "test", .optimiser = optimiser, .check_every = 20}, stream)
+            .value();
+    ASSERT_LT(fitted.error, fitted.start_error);
+    const at::Tensor depths = fitted.tensors.at("table.3.depth");
+    const at::Tensor uniform = at::tensor({0.0, 1.0 / 3, 2.0 / 3}, at::kFloat);
+    EXPECT_EQ(at::allclose(depths, uniform), !reads) << depths;
+    EXPECT_GE(depths.min().item<double>(), 0.0);
+    EXPECT_LE(depths.max().item<double>(), 1.0);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+#include "programs/time_left.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace hyperserve {
+
+size_t TimeLeft::Expect(int64_t pieces, double cost) {
+  kinds_.push_back({.left = pieces, .cost = cost});
+  return kinds_.size() - 1;
+}
+
+void TimeLeft::Note(size_t kind, double seconds) {
+  Kind& one = kinds_[kind];
+  one.left = std::max<int64_t>(one.left - 1, 0);
+  ++one.done;
+  one.seconds += seconds;
+}
+
+double TimeLeft::noted_seconds() const {
+  double sum = 0;
+  for (const Kind& kind : kinds_) sum += kind.seconds;
+  return sum;
+}
+
+double TimeLeft::Seconds() const {
+  double cost = 0, left = 0;
+  for (const Kind& kind : kinds_) cost += kind.cost * static_cast<double>(kind.done);
+  if (cost <= 0) return std::numeric_limits<double>::quiet_NaN();
+  const double seconds_per_cost = noted_seconds() / cost;
+  for (const Kind& kind : kinds_) {
+    const double each = kind.done > 0 ? kind.seconds / static_cast<double>(kind.done)
+                                      : kind.cost * seconds_per_cost;
+    left += static_cast<double>(kind.left) * each;
+  }
+  return left;
+}
+
+}  // namespace hyperserve

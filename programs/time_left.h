@@ -1,0 +1,43 @@
+// The time that long work has left, where it is made of pieces of several kinds, such as the steps
+// of a fit and the checks between them. The pieces of a kind take about the same time each. One
+// thread only.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace hyperserve {
+
+class TimeLeft {
+ public:
+  // Expects `pieces` more of a new kind and returns its number. `cost`, above 0: what a piece will
+  // take, in any unit that all kinds share; it counts until the first piece of the kind is done.
+  size_t Expect(int64_t pieces, double cost);
+  // A piece of the kind took this long.
+  void Note(size_t kind, double seconds);
+  // Calls `work`, notes the time that it took, and returns what it returns.
+  template <class Work>
+  auto Timed(size_t kind, const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    auto result = work();
+    Note(kind, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    return result;
+  }
+
+  double noted_seconds() const;  // of all pieces so far
+  // Until the last expected piece is done; NaN where nothing was noted yet.
+  double Seconds() const;
+
+ private:
+  struct Kind {
+    int64_t left = 0;
+    double cost = 0;
+    int64_t done = 0;
+    double seconds = 0;  // of those that are done
+  };
+  std::vector<Kind> kinds_;
+};
+
+}  // namespace hyperserve
