@@ -34,12 +34,6 @@ absl::StatusOr<LearnedFolder> FindLearned(const TrainingRun& run) {
   return absl::NotFoundError(absl::StrCat(run.model_folder, " has no learned solver"));
 }
 
-absl::StatusOr<Calibration> CalibrationOf(const GenerationFiles& files) {
-  const auto found = files.find("calibration.json");
-  if (found != files.end()) return ParseCalibration(found->second);
-  return absl::FailedPreconditionError("the generation has no calibration.json");
-}
-
 }  // namespace
 
 absl::Status FitBounds(const CommandOptions& options) {
@@ -54,7 +48,7 @@ absl::Status FitBounds(const CommandOptions& options) {
                             .rows = options.rows};
   HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, files));
   HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, files));
-  HS_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(files));
+  HS_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationIn(files));
   for (const PlanCalibration& plan : calibration.plans) {
     absl::PrintF("%-16s %s\n", PrintPlan(plan.plan),
                  plan.bound ? absl::StrFormat("error at most %.4g times its distance, by %d rows",
@@ -76,7 +70,7 @@ absl::Status ShowCoverage(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(LearnedFolder learned, FindLearned(*run));
   if (!options.from.empty()) learned.generation_folder = options.from;
   HS_ASSIGN_OR_RETURN(const GenerationFiles files, ReadGeneration(learned.generation_folder));
-  HS_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(files));
+  HS_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationIn(files));
   CoverageOptions coverage{
       .runtime = run->runtime.get(), .model = model, .batch = run->recipe.calibrate().batch()};
   HS_ASSIGN_OR_RETURN(coverage.solver, Hypersolver::Load(learned.generation_folder, *model));

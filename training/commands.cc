@@ -39,10 +39,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The model of a folder. Fails as Model::Load and CheckTrainable do.
+// The model of a folder. Fails as Model::Load and CheckConditionSource do.
 absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const std::string& folder) {
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Load(folder));
-  HS_RETURN_IF_ERROR(Annotate(CheckTrainable(model->spec()), folder));
+  HS_RETURN_IF_ERROR(Annotate(CheckConditionSource(model->spec()), folder));
   return model;
 }
 

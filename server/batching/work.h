@@ -58,7 +58,8 @@ struct WorkResult {
   std::string engine_reason;  // why ChooseEngine chose it
   std::string device;         // "cpu", "cuda:0"
   // Set by those who ask the batcher (server/rpc/solve_call.h). error_bound: of each row, NaN where
-  // there is none; empty: no row has one. plan_rows: of an automatic plan per row.
+  // there is none or the row failed; empty: no row has one. plan_rows: of an automatic plan per
+  // row.
   std::vector<double> error_bound = {};
   std::vector<PlanRows> plan_rows = {};
 };

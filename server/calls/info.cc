@@ -1,10 +1,8 @@
 #include "server/calls/info.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "core/plan/row_status.h"
 #include "server/batching/work.h"
 
 namespace hyperserve {
@@ -48,13 +46,7 @@ void SetResult(const WorkResult& result, SolveInfo& info) {
   info.engine_reason = result.engine_reason;
   info.device = result.device;
   info.bucket = result.rows.bucket;
-  info.error_bound = result.error_bound;
-  for (size_t row = 0; row < info.error_bound.size(); ++row) {
-    if (result.rows.status[row] != RowStatus::kConverged) {
-      info.error_bound[row] = std::numeric_limits<double>::quiet_NaN();
-    }
-  }
-  info.error_bound = Collapse(info.error_bound);
+  info.error_bound = Collapse(result.error_bound);
   info.plan_rows = result.plan_rows;
 }
 

@@ -34,7 +34,7 @@ struct SolveInfo {
   std::optional<double> calibrated_error;  // of the plan, the mean; nullopt: not measured
   std::string plan_reason;                 // as ServedPlan's
   int64_t bucket = 0;                      // rows of the batch, padding included
-  // As WorkResult's; the bound is NaN in rows that failed.
+  // As WorkResult's.
   std::vector<double> error_bound = {};
   std::vector<PlanRows> plan_rows = {};
 };

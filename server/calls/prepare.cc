@@ -24,11 +24,6 @@ constexpr int64_t kInfoRowBytes = 32;
 // Bytes of the rest of a reply: strings, shapes, tags.
 constexpr int64_t kInfoBytes = 1024;
 
-// What the segment of a job points to.
-struct RowsOfJob {
-  HostTensor data, condition;
-};
-
 // `kept` are the rows of the job, which `job` may hold no longer.
 Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const RowsOfJob>& kept) {
   const Model& model = *job.served->model;

@@ -28,6 +28,11 @@ struct RowsRule {
 // was found and what is wanted, and in which row.
 absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule);
 
+// What the segment of a job points to.
+struct RowsOfJob {
+  HostTensor data, condition;
+};
+
 // The number of rows that came, unchecked; 1 where it cannot be told.
 int64_t RowsAsked(const AskedRows& asked);
 

@@ -12,16 +12,12 @@
 #include "core/model/net/model.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
+#include "server/calls/rows.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-template <class Number>
-void Fill(std::span<const double> values, std::span<Number> numbers) {
-  std::copy(values.begin(), values.end(), numbers.begin());
-}
 
 HostTensor NoiseOf(const Work& all, const std::vector<int64_t>& rows) {
   const int64_t dimensions = all.spec.model->state_elements();
@@ -34,14 +30,7 @@ HostTensor NoiseOf(const Work& all, const std::vector<int64_t>& rows) {
   }
   Shape shape = all.spec.model->state_shape();
   shape.insert(shape.begin(), static_cast<int64_t>(rows.size()));
-  const bool is_double = all.spec.tier == Tier::kDouble;
-  HostTensor states = HostTensor::Zeros(is_double ? Dtype::kF64 : Dtype::kF32, std::move(shape));
-  if (is_double) {
-    Fill(noise, states.as<double>());
-  } else {
-    Fill(noise, states.as<float>());
-  }
-  return states;
+  return TensorOf(noise, shape, all.spec.tier == Tier::kDouble ? Dtype::kF64 : Dtype::kF32);
 }
 
 void PutRows(const HostTensor& part, const std::vector<int64_t>& rows, HostTensor& all) {
@@ -86,14 +75,11 @@ Work WorkOfRows(const Work& all, const std::vector<int64_t>& rows) {
   Work work = all;
   const double share = static_cast<double>(rows.size()) / static_cast<double>(all.segment.rows);
   const bool is_noise = all.spec.entry == Entry::kNoise;
-  struct Kept {
-    HostTensor data, condition;
-  };
   const TensorView& conditions = all.segment.condition;
   const bool of_each = !conditions.shape.empty() && conditions.shape[0] > 1;
-  const auto kept = std::make_shared<const Kept>(
-      Kept{.data = is_noise ? NoiseOf(all, rows) : RowsAt(all.segment.data, rows),
-           .condition = of_each ? RowsAt(conditions, rows) : HostTensor::CopyOf(conditions)});
+  const auto kept = std::make_shared<const RowsOfJob>(
+      RowsOfJob{.data = is_noise ? NoiseOf(all, rows) : RowsAt(all.segment.data, rows),
+                .condition = of_each ? RowsAt(conditions, rows) : HostTensor::CopyOf(conditions)});
   if (is_noise) {
     work.spec.entry = Entry::kState;
     work.spec.dtype = kept->data.dtype;

@@ -21,7 +21,7 @@ struct RungRun {
   WorkDone done;
 
   size_t rung = 0;            // the one that is under way
-  std::vector<int64_t> rows;  // that it solves
+  std::vector<int64_t> rows;  // that it solves; empty where there is one plan
   WorkResult result;          // of the plans before it
   WorkTimes times;            // likewise
 };
@@ -94,11 +94,14 @@ void SubmitRungs(Batcher* batcher, Prepared prepared, WorkDone done) {
                                                .rungs = {},
                                                .target = prepared.plan.row_target,
                                                .done = std::move(done)});
-  run->rows.resize(static_cast<size_t>(prepared.work.segment.rows));
-  std::iota(run->rows.begin(), run->rows.end(), int64_t{0});
+  if (run->target) {
+    run->rows.resize(static_cast<size_t>(prepared.work.segment.rows));
+    std::iota(run->rows.begin(), run->rows.end(), int64_t{0});
+  }
+  // The work of the first plan is submitted below.
   run->rungs.push_back({.plan = PrintPlan(prepared.plan.plan),
                         .bound_factor = prepared.plan.bound_factor,
-                        .work = prepared.work});
+                        .work = {}});
   for (Rung& rung : prepared.later) run->rungs.push_back(std::move(rung));
   Submit(std::move(run), std::move(prepared.work));
 }

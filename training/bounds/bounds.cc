@@ -85,13 +85,6 @@ absl::StatusOr<TensorMap> ReadTensors(const std::string& bytes) {
   return tensors;
 }
 
-absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files) {
-  const auto found = files.find("calibration.json");
-  if (found != files.end()) return ParseCalibration(found->second);
-  return absl::FailedPreconditionError(
-      "the generation has no calibration.json: calibrate it first");
-}
-
 absl::Status FitAll(const Recipe& recipe, const BoundOptions& options, GenerationFiles& files) {
   HS_ASSIGN_OR_RETURN(const auto solver, SolverOf(files, *options.model));
   HS_ASSIGN_OR_RETURN(const DistanceRows rows, RowsToFit(recipe, options, *solver));
@@ -133,6 +126,13 @@ absl::StatusOr<SolveInputs> RowsToCalibrate(const Recipe& recipe, const BoundOpt
 }
 
 }  // namespace
+
+absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files) {
+  const auto found = files.find("calibration.json");
+  if (found != files.end()) return ParseCalibration(found->second);
+  return absl::FailedPreconditionError(
+      "the generation has no calibration.json: calibrate it first");
+}
 
 absl::Status FitDistances(const Recipe& recipe, const BoundOptions& options,
                           GenerationFiles& files) {

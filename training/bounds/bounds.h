@@ -9,12 +9,17 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
 #include "training/data/recipe.h"
 
 namespace hyperserve {
+
+// The calibration among the files. kFailedPrecondition: there is none.
+absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files);
 
 struct BoundOptions {
   std::shared_ptr<const Model> model;
@@ -36,7 +41,7 @@ absl::Status FitDistances(const Recipe& recipe, const BoundOptions& options,
 absl::Status CalibrateBounds(const Recipe& recipe, const BoundOptions& options,
                              GenerationFiles& files);
 
-// Both fail with kInvalidArgument where the recipe or the files do not fit, with
+// The last two fail with kInvalidArgument where the recipe or the files do not fit, with
 // kFailedPrecondition where a row does not converge, and with kCancelled. Both drop the manifest,
 // which WriteGeneration makes anew.
 

@@ -235,7 +235,7 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe) {
 
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
-absl::Status CheckTrainable(const ModelSpec& spec) {
+absl::Status CheckConditionSource(const ModelSpec& spec) {
   if (spec.condition.empty() || spec.kind == ModelKind::kFlow) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "condition.shape is ", ShapeText(spec.condition),
@@ -244,7 +244,7 @@ absl::Status CheckTrainable(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
   HS_ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(PrintProtoJson(recipe.model())));
-  HS_RETURN_IF_ERROR(CheckTrainable(spec));
+  HS_RETURN_IF_ERROR(CheckConditionSource(spec));
   return spec;
 }
 

@@ -28,10 +28,10 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe);
 std::string RecipeDigest(const Recipe& recipe);
 
 // kUnimplemented: a classifier takes conditions, which no source of images has.
-absl::Status CheckTrainable(const ModelSpec& spec);
+absl::Status CheckConditionSource(const ModelSpec& spec);
 
 // The specs in the recipe, checked by the parsers of core/model, with their errors, and by
-// CheckTrainable.
+// CheckConditionSource.
 absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe);
 // Fills in the base digest of `model`, and the range of eps from the fewest and the most steps of
 // the recipe.
