@@ -84,7 +84,8 @@ PHASES = {
 
 
 class Trainer:
-    """The trainer on a terminal of its own, where progress is told five times a second."""
+    """The trainer on a terminal of its own, where progress is told five times a second, or every ten seconds on a pipe
+    where the system has no terminals to lend."""
 
     def __init__(self, folder, command, tree):
         self.models = folder / "models"
@@ -92,7 +93,10 @@ class Trainer:
         path.write_text(json.dumps(tree))
         words = [TRAIN, command, f"--recipe={path}", f"--models={self.models}", f"--data={folder}", "--device=cpu"]
         words += [f"--html={folder}/models/page.html"] if command == "report" else []
-        self.terminal, other = pty.openpty()
+        try:
+            self.terminal, other = pty.openpty()
+        except OSError:
+            self.terminal, other = os.pipe()
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=other)
         os.close(other)
         self.said = ""

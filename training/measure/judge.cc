@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/data/density.h"
+#include "training/data/image_files.h"
 #include "training/measure/measure.h"
 #include "training/measure/rank_test.h"
 #include "training/measure/two_samples.h"

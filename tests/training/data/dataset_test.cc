@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
 #include "training/data/density.h"
+#include "training/data/image_files.h"
 #include "training/data/recipe.h"
 
 namespace hyperserve {
@@ -132,6 +134,66 @@ TEST(DatasetTest, ReadsOtherFormsOfImages) {
   write("train-labels.csv", "0.5\n");
   write("train-images.npy", Npy({0, 0, 0, 0}, 4));
   EXPECT_FALSE(LoadImages(folder.path(), ImagePart::kTraining, {.shape = {4}}, 10).ok());
+}
+
+// A record of CIFAR-10: all pixels of channel c are 10 * label + c.
+std::string CifarRecord(int label) {
+  std::string record(1, static_cast<char>(label));
+  for (int channel = 0; channel < 3; ++channel) {
+    record += std::string(1024, static_cast<char>(10 * label + channel));
+  }
+  return record;
+}
+
+TEST(DatasetTest, ReadsTheBatchesOfCifar) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    ASSERT_TRUE(WriteFileAtomically(folder.path() + "/" + name, bytes).ok());
+  };
+  write("test_batch.bin", CifarRecord(7) + CifarRecord(2));
+  for (int i = 1; i <= 4; ++i) write(absl::StrCat("data_batch_", i, ".bin"), CifarRecord(i));
+  const InputSpec input{.shape = {3, 32, 32}};
+  const auto test = LoadImages(folder.path(), ImagePart::kTest, input, 10);
+  ASSERT_TRUE(test.ok()) << test.status();
+  EXPECT_EQ(test->images.shape, (Shape{2, 3, 32, 32}));
+  EXPECT_EQ(test->labels, (std::vector<int64_t>{7, 2}));
+  EXPECT_EQ(test->images.as<uint8_t>()[1023], 70);
+  EXPECT_EQ(test->images.as<uint8_t>()[1024], 71);
+  EXPECT_EQ(test->images.as<uint8_t>()[3072 + 2048], 22);
+  const auto message = [&](ImagePart part, const InputSpec& spec) {
+    return std::string(LoadImages(folder.path(), part, spec, 10).status().message());
+  };
+  EXPECT_THAT(message(ImagePart::kTraining, input), HasSubstr("data_batch_5.bin"));
+  write("data_batch_5.bin", CifarRecord(5) + "half of a record");
+  EXPECT_THAT(message(ImagePart::kTraining, input), HasSubstr("3089 bytes are no records of 3073"));
+  write("data_batch_5.bin", CifarRecord(5));
+  EXPECT_EQ(LoadImages(folder.path(), ImagePart::kTraining, input, 10)->labels,
+            (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_THAT(message(ImagePart::kTest, {.shape = {32, 32, 3}}), HasSubstr("[3, 32, 32]"));
+}
+
+TEST(InputSourceTest, GivenStatesServeBothDirections) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/states.npy";
+  std::vector<float> numbers;
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), 2, static_cast<float>(i));
+  ASSERT_TRUE(WriteFileAtomically(path, Npy(numbers, 2)).ok());
+  Recipe recipe;
+  recipe.set_seed(3);
+  recipe.mutable_data()->mutable_states()->set_validation_rows(100);
+  recipe.mutable_data()->mutable_states()->set_held_out_rows(50);
+  ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kNoiseToData};
+  spec.input.shape = {2};
+  for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
+    const auto source = InputSource::Make(recipe, spec, direction, path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ(source->validation_rows(), 100);
+    for (const SolveInputs& set : {source->Training(0, 64), *source->HeldOut(50)}) {
+      for (const float number : set.rows.as<float>()) {
+        EXPECT_TRUE(number >= 0 && number < 300 && number == std::floor(number)) << number;
+      }
+    }
+  }
 }
 
 TEST(InputSourceTest, PointsOfAFileAreShuffledAndShared) {
