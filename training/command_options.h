@@ -14,7 +14,7 @@ struct CommandOptions {
   int threads = 1;        // of one operation on the CPU
   int iterations = 0;     // of training; 0: as the recipe says
   std::string from;       // hypersolver, coverage: folder of another generation; empty: none
-  std::string picture;    // calibrate: PNG to draw; empty: none
+  std::string picture;    // calibrate: PNG to draw; report: SVG; empty: none
   std::string html;       // report: the page to write
   int rows = 0;           // bounds, coverage: rows to measure; 0: as many as the recipe has
   bool replace = false;   // model: replaces the model of that name

@@ -18,7 +18,8 @@ make_model() {
   local flags=(--models="$out/models" --data="$data" --device="$device")
   local base=(--recipe="$recipes/$1.json" "${flags[@]}")
   $train model "${base[@]}" && $train hypersolver "${base[@]}" &&
-    $train hypersolver --recipe="$recipes/$1_learned.json" "${flags[@]}" && $train calibrate "${base[@]}"
+    $train hypersolver --recipe="$recipes/$1_learned.json" "${flags[@]}" &&
+    $train bounds --recipe="$recipes/$1_learned.json" "${flags[@]}" && $train calibrate "${base[@]}"
 }
 
 jobs=()

@@ -78,7 +78,7 @@ PHASES = {
     "a learned solver": (
         "hypersolver", recipe("pinwheel_learned", **quick_fit(**{"hypersolver.optimiser.iterations": ENDLESS})), "iterations"),
     "its true states": ("hypersolver", recipe("pinwheel_learned", **quick_fit(**{"hypersolver.truth_rows": ENDLESS})), None),
-    "a report": ("report", recipe("pinwheel", **{"calibrate.rows": ENDLESS}), "rows"),
+    "a report": ("report", recipe("pinwheel", **{"calibrate.rows": ENDLESS, "calibrate.batch": 100000}), "rows"),
     "a judgement": ("judge", recipe("pinwheel", **{"calibrate.rows": ENDLESS}), "rows"),
 }
 

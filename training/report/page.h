@@ -55,5 +55,7 @@ struct ReportContent {
 };
 
 std::string ReportPage(const ReportContent& content);
+// The page's first chart, error against MACs, as an SVG file of its own.
+std::string FrontPicture(const ReportContent& content);
 
 }  // namespace hyperserve
