@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # Builds a preset, and configures it first if its arguments have changed: tools/build.sh PRESET [TARGET...]
+#   HYPERSERVE_DEVICE=cpu|cuda   a folder keeps the device that it was configured for unless this is set
 set -euo pipefail
-. "$(dirname "$0")/env.sh"
 preset=$1
 shift
+configured=$(dirname "$0")/../build/$preset/configured-with
+if [ -z "${HYPERSERVE_DEVICE:-}" ] && grep -qs HYPERSERVE_CUDA=ON "$configured"; then
+  export HYPERSERVE_DEVICE=cuda
+  echo "build: build/$preset stays a build for cuda; HYPERSERVE_DEVICE=cpu makes it one for the CPU"
+fi
+. "$(dirname "$0")/env.sh"
 cd "$hyperserve_root"
 folder=build/$preset
 mkdir -p "$folder"
 
 if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/configured-with" 2>/dev/null)" != "${cmake_arguments[*]}" ]; then
-  echo "build: configuring $folder"
+  echo "build: configuring $folder for $device ($why)"
   if ! cmake --fresh --preset "$preset" "${cmake_arguments[@]}" >"$folder/configure.log" 2>&1; then
     cat "$folder/configure.log" >&2
     exit 1

@@ -11,6 +11,7 @@
 #include "core/model/layers/layer.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
+#include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -36,10 +37,7 @@ kernels::FlowDensity DensityOf(LogDensity density) {
 
 absl::Status CheckFixed(const BatchSpec& spec) {
   if (spec.tier != Tier::kFast) {
-    return absl::UnimplementedError("it has tier fast only");
-  }
-  if (spec.want_distance) {
-    return absl::UnimplementedError("it has no distance of each row, which a bound needs");
+    return absl::UnimplementedError("its fixed steps have tier fast only");
   }
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
@@ -56,6 +54,21 @@ absl::Status CheckFixed(const BatchSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAdaptive(const BatchSpec& spec) {
+  if (spec.tier != Tier::kExact) {
+    return absl::UnimplementedError("its error control has tier exact only");
+  }
+  if (!TableauFor(spec.method).fsal()) {
+    return absl::UnimplementedError(
+        absl::StrCat("its error control wants a method whose last stage is the next first; ",
+                     PrintMethod(spec.method), " is none"));
+  }
+  if (spec.log_density != LogDensity::kNone) {
+    return absl::UnimplementedError("its error control has no log-density");
+  }
+  return absl::OkStatus();
+}
+
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
   const ModelSpec& model = spec.model->spec();
@@ -63,11 +76,11 @@ absl::Status CheckTask(const BatchSpec& spec) {
   if (!model.condition.empty()) {
     return absl::UnimplementedError("it solves models without a condition only");
   }
-  if (spec.stepping != Stepping::kFixed) {
-    return absl::UnimplementedError("it takes fixed steps only");
+  if (spec.want_distance) {
+    return absl::UnimplementedError("it has no distance of each row, which a bound needs");
   }
   if (!spec.grid.uniform()) return absl::UnimplementedError("its steps are equal, without a grid");
-  HS_RETURN_IF_ERROR(CheckFixed(spec));
+  HS_RETURN_IF_ERROR(spec.stepping == Stepping::kFixed ? CheckFixed(spec) : CheckAdaptive(spec));
   if (!spec.save_at.empty()) return absl::UnimplementedError("it saves no states on the way");
   const std::array<double, 2> span = spec.span.value_or(model.span);
   if (RunsAgainst(spec) && span[0] + span[1] != model.span[0] + model.span[1]) {
@@ -114,7 +127,9 @@ absl::Status FusedFlows::Supports(const BatchSpec& spec) {
 
 absl::Status FusedFlows::Supports(const BatchSpec& spec, int64_t evaluations) {
   HS_ASSIGN_OR_RETURN(const std::shared_ptr<const FusedFlow> flow, Find(spec, evaluations));
-  if (flow->Takes(FlowPlanOf(spec, FixedSteps{}))) {
+  const bool fixed = spec.stepping == Stepping::kFixed;
+  if (flow->Takes(fixed ? kernels::FlowTask(FlowPlanOf(spec, FixedSteps{}))
+                        : kernels::FlowTask(FlowPlanOf(spec, ErrorControl{})))) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat("the model's weights and the stages of ",

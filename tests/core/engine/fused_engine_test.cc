@@ -264,7 +264,7 @@ TEST_P(FusedEngineTest, WhatItCannotRunIsRefusedInWords) {
   spec.stepping = Stepping::kErrorControlled;
   const absl::Status adaptive = runtime_->StartRun(spec, 1).status();
   EXPECT_EQ(adaptive.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(adaptive.message()), HasSubstr("fixed steps only"));
+  EXPECT_THAT(std::string(adaptive.message()), HasSubstr("tier exact only"));
   ModelSpec wide = fixture::FusedFlowSpec({TanhLayer{}});
   wide.field = fixture::Mlp({2, 200, 2}, {TanhLayer{}});
   spec = Spec(Entry::kNoise);

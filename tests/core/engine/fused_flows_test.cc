@@ -158,13 +158,26 @@ TEST_F(FusedFlowsTest, ErrorControl) {
          spec.method = {Method::kDopri5};
          spec.stepping = Stepping::kErrorControlled;
        },
-       nullptr, "fixed steps only"},
+       nullptr, "tier exact only"},
       {[](BatchSpec& spec) {
          spec.tier = Tier::kExact;
          spec.method = {Method::kDopri5};
          spec.stepping = Stepping::kErrorControlled;
        },
-       "readable", "fixed steps only"},
+       "fused", "first choice"},
+      {[](BatchSpec& spec) {
+         spec.tier = Tier::kExact;
+         spec.method = {Method::kHeunEuler};
+         spec.stepping = Stepping::kErrorControlled;
+       },
+       "readable", "heun_euler is none"},
+      {[](BatchSpec& spec) {
+         spec.tier = Tier::kExact;
+         spec.method = {Method::kDopri5};
+         spec.stepping = Stepping::kErrorControlled;
+         spec.log_density = LogDensity::kDivergence;
+       },
+       "readable", "no log-density"},
   };
   Expect(cases);
 }
