@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -43,13 +45,24 @@ struct Call {
   }
 };
 
+// How often a machine that swings is slow and fast again.
+inline constexpr std::chrono::nanoseconds kSwing = std::chrono::milliseconds(100);
+
 // The machine, and how it is used.
 struct Machine {
   std::chrono::nanoseconds fixed = std::chrono::microseconds(50);  // of each evaluation
   std::chrono::nanoseconds row = std::chrono::microseconds(200);   // of each row in it
   int64_t batch_rows_max = 8;
+  double swing =
+      0;  // evaluations take up to this share more and less, back and forth within kSwing
 
   std::chrono::nanoseconds TimeOf(int64_t rows) const { return fixed + rows * row; }
+  std::chrono::nanoseconds TimeOf(int64_t rows, std::chrono::nanoseconds now) const {
+    const double phase = 2 * std::numbers::pi * static_cast<double>(now.count()) /
+                         static_cast<double>(kSwing.count());
+    return std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(TimeOf(rows).count()) *
+                                                         (1 + swing * std::sin(phase))));
+  }
   // Of a row in a full run: what the bare engine achieves at best.
   double RowSeconds() const {
     return std::chrono::duration<double>(TimeOf(batch_rows_max)).count() /
@@ -70,7 +83,7 @@ class Simulation {
  public:
   explicit Simulation(const Machine& machine) : free_at_(kSolvers, kIdle), seats_(kSolvers) {
     control_->on_evaluation = [this, machine](const FakeEngineControl::SeenEvaluation& seen) {
-      spent_ += machine.TimeOf(seen.rows);
+      spent_ += machine.TimeOf(seen.rows, Elapsed());
     };
     control_->adaptive_steps = [](const Segment& segment) {
       return static_cast<int64_t>(segment.seed);
