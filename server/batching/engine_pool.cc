@@ -1,6 +1,5 @@
 #include "server/batching/engine_pool.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -10,10 +9,8 @@
 namespace hyperserve {
 namespace {
 
-// What all solvers did this long ago counts for 1 / e. The wait that the pace predicts is some
-// tenths of a second. Over less time than that the mean follows every swing, and a flood finds
-// each moment at which it is low: what is admitted then is late.
-constexpr double kMemorySeconds = 1;
+// What a turn counts for after the next one: the mean is over some twenty turns.
+constexpr double kForget = 0.95;
 
 }  // namespace
 
@@ -50,9 +47,8 @@ absl::StatusOr<std::unique_ptr<LiveRun>> EnginePool::Start(Queue* queue, Place p
 
 void EnginePool::Measure(LiveRun& run) {
   const LiveRun::Spent spent = run.TakeSpent();
-  const double kept = std::exp(-spent.seconds / (kMemorySeconds * options_.solvers));
-  spent_.macs = kept * spent_.macs + spent.macs;
-  spent_.seconds = kept * spent_.seconds + spent.seconds;
+  spent_.macs = kForget * spent_.macs + spent.macs;
+  spent_.seconds = kForget * spent_.seconds + spent.seconds;
 }
 
 }  // namespace hyperserve

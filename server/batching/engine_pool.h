@@ -38,7 +38,7 @@ class EnginePool {
 
   // Adds what the run has solved since the last call to the pace.
   void Measure(LiveRun& run);
-  // The mean over about the last second of solving, in seconds a MAC; 0: nothing was measured yet.
+  // The mean over recent turns of all runs, in seconds a MAC; 0: nothing was measured yet.
   Pace pace() const { return spent_.macs > 0 ? spent_.seconds / spent_.macs : 0; }
 
  private:
@@ -48,7 +48,7 @@ class EnginePool {
   DeviceRuntime* const runtime_;
   std::vector<std::unique_ptr<LiveRun>> gave_way_;
   PlacesTaken taken_;
-  LiveRun::Spent spent_;  // what is older counts for less
+  LiveRun::Spent spent_;  // older turns count for less
 };
 
 }  // namespace hyperserve

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <memory>
-#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -45,23 +43,20 @@ struct Call {
   }
 };
 
-// How often a machine that swings is slow and fast again.
-inline constexpr std::chrono::nanoseconds kSwing = std::chrono::milliseconds(100);
-
 // The machine, and how it is used.
 struct Machine {
   std::chrono::nanoseconds fixed = std::chrono::microseconds(50);  // of each evaluation
   std::chrono::nanoseconds row = std::chrono::microseconds(200);   // of each row in it
   int64_t batch_rows_max = 8;
-  double swing =
-      0;  // evaluations take up to this share more and less, back and forth within kSwing
+  // It is fast and slow by turns for as long as this: evaluations take that share less and more.
+  std::chrono::nanoseconds spell = std::chrono::seconds(1);
+  double swing = 0;
 
   std::chrono::nanoseconds TimeOf(int64_t rows) const { return fixed + rows * row; }
   std::chrono::nanoseconds TimeOf(int64_t rows, std::chrono::nanoseconds now) const {
-    const double phase = 2 * std::numbers::pi * static_cast<double>(now.count()) /
-                         static_cast<double>(kSwing.count());
-    return std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(TimeOf(rows).count()) *
-                                                         (1 + swing * std::sin(phase))));
+    const double factor = (now / spell) % 2 == 0 ? 1 - swing : 1 + swing;
+    return std::chrono::nanoseconds(
+        static_cast<int64_t>(static_cast<double>(TimeOf(rows).count()) * factor));
   }
   // Of a row in a full run: what the bare engine achieves at best.
   double RowSeconds() const {
