@@ -5,6 +5,8 @@
 
 namespace hyperserve {
 
+// Plain data as the command line says it; whether the values fit each other is checked by the
+// command that takes them.
 struct CommandOptions {
   std::string recipe;     // path of the recipe
   std::string data;       // folder of images, or file of points
