@@ -236,7 +236,7 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
     for (const Piece& piece : turn.taken.pieces) rows += NextPart(piece).rows;
     absl::StatusOr<std::unique_ptr<LiveRun>> run = pool_.Start(turn.start, turn.place, rows);
     if (!run.ok()) {
-      Refuse(std::move(turn), run.status(), now);
+      Refuse(std::move(turn), run.status());
       return;
     }
     seat.run_ = *std::move(run);
@@ -250,7 +250,7 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
   seat.turn_ends_ = now + options_.turn_max;
 }
 
-void BatchLoop::Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now) {
+void BatchLoop::Refuse(Turn turn, const absl::Status& status) {
   const bool shared = turn.taken.pieces.size() > 1;
   std::vector<Piece> again;
   int64_t rows = 0;

@@ -80,7 +80,7 @@ class BatchLoop {
   Turn Choose(Seat& seat, Clock::TimePoint now);
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
   // The runtime could not start the turn's run.
-  void Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now);
+  void Refuse(Turn turn, const absl::Status& status);
   // full_rows: the device had no memory for so many; 0: it had.
   void TryAgain(Queue& queue, std::vector<Piece> pieces, int64_t full_rows);
   // Answers all that waits, and all that will come, with the status.
@@ -119,7 +119,7 @@ class BatchLoop {
   bool stopping_ = false;
   int idle_ = 0;                    // seats
   std::vector<Seat*> asleep_;       // the one that came last is the last
-  bool watched_ = false;            // a seat is in Watch, and needs no other call
+  bool watched_ = false;            // a seat is in Watch
   Steady::time_point watch_again_;  // until then nobody is in Watch
   uint64_t turn_ = 0;
   Clock::TimePoint next_sweep_;

@@ -8,35 +8,25 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
-#include "core/engine/plan_error.h"
 #include "core/io/file.h"
-#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
-#include "training/data/dataset.h"
 #include "training/data/recipe.h"
-#include "training/measure/measure.h"
+#include "training/measure/judge.h"
 #include "training/measure/rank_test.h"
 
 namespace hyperserve {
 namespace {
 
 const std::string kFolder = absl::StrCat(HYPERSERVE_MODELS, "/two_moons");
-constexpr int64_t kObservations = 2000, kDraws = 99, kBins = 20;
 constexpr double kLeastP = 0.01;  // of a fixed seed: not a coin that each run tosses
 
 class TwoMoonsTest : public ::testing::Test {
  protected:
-  SolveInputs HeldOut(Direction direction, int64_t rows) const {
-    return InputSource::Make(recipe_, model_->spec(), direction, "").value().HeldOut(rows).value();
-  }
-
   // The p value of each number of the parameter.
   std::vector<double> Ranks(const std::string& plan_text) {
     const Plan plan = ParsePlan(plan_text).value();
@@ -47,29 +37,14 @@ class TwoMoonsTest : public ::testing::Test {
           Hypersolver::Load(absl::StrCat(folder, "/", ReadActive(folder).value().value()), *model_)
               .value();
     }
-    const SolveInputs points = HeldOut(Direction::kDataToNoise, kObservations);
-    SolveInputs noise = HeldOut(Direction::kNoiseToData, kObservations * kDraws);
-    std::vector<int64_t> places(noise.count());
-    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) / kDraws;
-    noise.condition = RowsAt(points.condition.view(), places);
-    const Solution drawn = RunSolve(*runtime_,
-                                    {.model = model_,
-                                     .correction = correction,
-                                     .plan = plan,
-                                     .direction = Direction::kNoiseToData,
-                                     .batch = 2048},
-                                    noise)
-                               .value();
-    const auto samples = drawn.state.as<float>(), parameters = points.rows.as<float>();
     std::vector<double> p;
-    for (size_t number = 0; number < 2; ++number) {
-      std::vector<int64_t> ranks(kObservations);
-      for (size_t i = 0; i < places.size(); ++i) {
-        const auto row = static_cast<size_t>(places[i]);
-        ranks[row] += samples[2 * i + number] < parameters[2 * row + number] ? 1 : 0;
-      }
-      const RankTest test = TestRanks(ranks, kDraws, kBins);
-      RecordProperty(absl::StrCat("counts_", number), absl::StrJoin(test.counts, " "));
+    for (const RankTest& test : RankSamples(recipe_, *runtime_,
+                                            {.model = model_,
+                                            .correction = correction,
+                                            .plan = plan,
+                                            .direction = Direction::kNoiseToData,
+                                            .batch = 2048})
+                                    .value()) {
       p.push_back(test.p);
     }
     return p;

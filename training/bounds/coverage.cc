@@ -159,9 +159,8 @@ absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& 
   }
   if (!plans.empty()) return plans;
   return absl::FailedPreconditionError(
-      "no plan of this generation has a bound: `hyperserve-train bounds` makes the next "
-      "generation, "
-      "which --from=FOLDER names until a daemon has examined it");
+      "no plan of this generation has a bound: `hyperserve-train bounds` makes the next one, which "
+      "--from=FOLDER names until a daemon has examined it");
 }
 
 std::string CoverageTable(const std::vector<BoundedPlan>& plans) {

@@ -135,6 +135,12 @@ std::vector<FixedPlan> StartsOf(const Model& model, int evaluations) {
   return starts;
 }
 
+// The space that tables are fitted in.
+TensorSpace::Options FieldSpace(const HypersolverFitOptions& options, const HypersolverSpec& spec) {
+  return SpaceOptions(options.model->spec(), spec.direction,
+                      options.model->weights().Get("field", options.device, at::kFloat));
+}
+
 // One table's fit, from its start on.
 struct TableWork {
   TableSolves solves;
@@ -153,26 +159,24 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
   const training::HypersolverFit& fit = recipe.hypersolver();
   const int iterations = fit.optimiser().iterations(), batch = fit.optimiser().batch();
   HS_ASSIGN_OR_RETURN(const Earlier earlier, ReadEarlier(spec, options));
-  const TensorSpace::Options space =
-      SpaceOptions(options.model->spec(), spec.direction,
-                   options.model->weights().Get("field", options.device, at::kFloat));
   const auto tables = static_cast<int64_t>(spec.tables.size());
   std::vector<TableWork> works;
   Progress progress(recipe.name() + " starts", tables, "tables");
   for (const TableSpec& table : spec.tables) {
     if (StopRequested()) return Stopped();
-    TableWork work{
-        .solves = {.space = space, .table = table, .state_shape = options.model->state_shape()},
-        .truth = truths.Of(table.evaluations),
-        .fit = {.name = absl::StrFormat("%s learned:%d, table %d of %d", recipe.name(),
-                                        table.evaluations, works.size() + 1, tables),
-                .optimiser = fit.optimiser(),
-                .check_every = fit.check_every(),
-                .net_seed = recipe.seed(),
-                .starts = StartsOf(*options.model, table.evaluations),
-                .from = earlier.Of(spec, table),
-                .time_left = &time_left},
-        .start = {}};
+    TableWork work{.solves = {.space = FieldSpace(options, spec),
+                              .table = table,
+                              .state_shape = options.model->state_shape()},
+                   .truth = truths.Of(table.evaluations),
+                   .fit = {.name = absl::StrFormat("%s learned:%d, table %d of %d", recipe.name(),
+                                                   table.evaluations, works.size() + 1, tables),
+                           .optimiser = fit.optimiser(),
+                           .check_every = fit.check_every(),
+                           .net_seed = recipe.seed(),
+                           .starts = StartsOf(*options.model, table.evaluations),
+                           .from = earlier.Of(spec, table),
+                           .time_left = &time_left},
+                   .start = {}};
     work.start = StartTable(work.solves, work.truth, checks, work.fit);
     const double step = StepSeconds(work.solves, work.start, work.truth, batch);
     work.fit.step_kind = time_left.Expect(iterations, step);
@@ -190,9 +194,7 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
                                                    const HypersolverSpec& spec,
                                                    const InputSource& source) {
   const training::HypersolverFit& fit = recipe.hypersolver();
-  const TensorSpace space(
-      SpaceOptions(options.model->spec(), spec.direction,
-                   options.model->weights().Get("field", options.device, at::kFloat)));
+  const TensorSpace space(FieldSpace(options, spec));
   std::vector<int> counts = {1};
   for (const int evaluations : spec.steps) counts.push_back(std::max(evaluations, 1));
   HS_ASSIGN_OR_RETURN(const Truths truths,

@@ -26,6 +26,7 @@
 #include "training/data/density.h"
 #include "training/data/image_files.h"
 #include "training/data/recipe.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 namespace {
@@ -172,16 +173,26 @@ TEST(DatasetTest, ReadsTheBatchesOfCifar) {
   EXPECT_THAT(message(ImagePart::kTest, {.shape = {32, 32, 3}}), HasSubstr("[3, 32, 32]"));
 }
 
+// A file of 300 rows, each of whose numbers is that of the row.
+std::string WriteNumberedRows(const TemporaryFolder& folder, int columns) {
+  std::vector<float> numbers;
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), columns, static_cast<float>(i));
+  const std::string path = folder.path() + "/rows.npy";
+  EXPECT_TRUE(WriteFileAtomically(path, Npy(numbers, columns)).ok());
+  return path;
+}
+
+void SetParts(training::Points& parts) {
+  parts.set_validation_rows(100);
+  parts.set_held_out_rows(50);
+}
+
 TEST(InputSourceTest, GivenStatesServeBothDirections) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/states.npy";
-  std::vector<float> numbers;
-  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), 2, static_cast<float>(i));
-  ASSERT_TRUE(WriteFileAtomically(path, Npy(numbers, 2)).ok());
+  const std::string path = WriteNumberedRows(folder, 2);
   Recipe recipe;
   recipe.set_seed(3);
-  recipe.mutable_data()->mutable_states()->set_validation_rows(100);
-  recipe.mutable_data()->mutable_states()->set_held_out_rows(50);
+  SetParts(*recipe.mutable_data()->mutable_states());
   ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kNoiseToData};
   spec.input.shape = {2};
   for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
@@ -198,14 +209,10 @@ TEST(InputSourceTest, GivenStatesServeBothDirections) {
 
 TEST(InputSourceTest, PointsOfAFileAreShuffledAndShared) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/points.npy";
-  std::vector<float> numbers;
-  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), 3, static_cast<float>(i));
-  ASSERT_TRUE(WriteFileAtomically(path, Npy(numbers, 3)).ok());
+  const std::string path = WriteNumberedRows(folder, 3);
   Recipe recipe;
   recipe.set_seed(3);
-  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
-  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  SetParts(*recipe.mutable_data()->mutable_points());
   ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kDataToNoise};
   spec.input.shape = {3};
   const auto source = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
@@ -302,8 +309,7 @@ TEST(InputSourceTest, PointsOfAFileKeepTheirConditions) {
   write({{"x", x.view()}, {"condition", condition.view()}});
   Recipe recipe;
   recipe.set_seed(3);
-  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
-  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  SetParts(*recipe.mutable_data()->mutable_points());
   const ModelSpec spec = ConditionalSpec();
   const auto data = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
   const auto noise = InputSource::Make(recipe, spec, Direction::kNoiseToData, path);
