@@ -75,7 +75,7 @@ absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) 
 
 absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::GetModelReply& model,
                                                     const Plan& plan, const HostTensor& rows,
-                                                    const HostTensor& condition) {
+                                                    const RowTerms& terms) {
   v1::ClassifyRequest request;
   *request.mutable_options() = SolveOptionsFromFlags(model, plan);
   v1::ClassifyWant& want = *request.mutable_want();
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::Ge
       [&](const Slice& slice, const std::string& request_id) {
         v1::ClassifyRequest part = request;
         *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
-        SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
+        SetRowTerms(terms, slice.begin, slice.rows(), *part.mutable_options());
         part.mutable_options()->set_request_id(request_id);
         return client.Classify(std::move(part), DeadlineFromFlags());
       });
@@ -160,8 +160,8 @@ absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows,
                       FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
+  HS_ASSIGN_OR_RETURN(const RowTerms terms, RowTermsFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, terms));
   HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));
   std::optional<double> accuracy;
   if (const std::string path = absl::GetFlag(FLAGS_labels); !path.empty()) {

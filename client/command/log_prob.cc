@@ -27,14 +27,14 @@ namespace {
 
 absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
                                                    const Plan& plan, const HostTensor& rows,
-                                                   const HostTensor& condition) {
+                                                   const RowTerms& terms) {
   return AskInSlices<v1::LogProbReply>(
       "log-prob", rows.shape[0], RowsPerRequest(sizeof(double)),
       [&](const Slice& slice, const std::string& request_id) {
         v1::LogProbRequest request;
         *request.mutable_options() = SolveOptionsFromFlags(model, plan);
         request.mutable_options()->set_request_id(request_id);
-        SetCondition(condition, slice.begin, slice.rows(), *request.mutable_options());
+        SetRowTerms(terms, slice.begin, slice.rows(), *request.mutable_options());
         *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
         return client.LogProb(std::move(request), DeadlineFromFlags());
       });
@@ -51,8 +51,8 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(HostTensor rows,
                       FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
+  HS_ASSIGN_OR_RETURN(const RowTerms terms, RowTermsFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, terms));
   SolveLedger ledger;
   std::vector<HostTensor> parts;
   for (const v1::LogProbReply& reply : replies) {
