@@ -46,13 +46,13 @@ Connection::Attempt Follow(grpc::ClientContext& context, Stream& stream, const G
   return {.status = stream.Finish()};
 }
 
-// Of conditions for each row of a stream, those of the rows that are left. One for all rows stays.
-void KeepLastRows(int64_t rows, v1::Tensor& condition) {
-  const int64_t there = condition.shape().empty() ? 0 : condition.shape(0);
+// Of what each row of a stream brings, the rows that are left. One for all rows stays.
+void KeepLastRows(int64_t rows, v1::Tensor& brought) {
+  const int64_t there = brought.shape().empty() ? 0 : brought.shape(0);
   if (there <= 1 || rows <= 0 || there <= rows) return;
-  const auto row_bytes = static_cast<int64_t>(condition.data().size()) / there;
-  condition.mutable_data()->erase(0, static_cast<size_t>(row_bytes * (there - rows)));
-  condition.set_shape(0, rows);
+  const auto row_bytes = static_cast<int64_t>(brought.data().size()) / there;
+  brought.mutable_data()->erase(0, static_cast<size_t>(row_bytes * (there - rows)));
+  brought.set_shape(0, rows);
 }
 
 std::string RandomPrefix() {
@@ -151,6 +151,9 @@ absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest reque
   const auto attempt = [&](grpc::ClientContext& context) -> Connection::Attempt {
     if (left.options().has_condition()) {
       KeepLastRows(left.rows(), *left.mutable_options()->mutable_condition());
+    }
+    if (left.options().has_guidance()) {
+      KeepLastRows(left.rows(), *left.mutable_options()->mutable_guidance());
     }
     const auto stream = impl_->stub_->SampleStream(&context, request);
     Connection::Attempt made;

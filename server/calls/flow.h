@@ -11,6 +11,7 @@
 #include "server/calls/info.h"
 #include "server/calls/limits.h"
 #include "server/calls/prepare.h"
+#include "server/calls/rows.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -47,9 +48,10 @@ struct StreamAsk {
 
 struct PreparedStream {
   Prepared first_row;  // the work of the first row alone: ChunkOf scales it, and the later ones
-  std::shared_ptr<const HostTensor> condition;  // of the whole stream: as Job's
-  int64_t rows = 0;                             // of the whole stream
-  int64_t chunk_rows = 0;                       // at least 1
+  std::shared_ptr<const RowsOfJob>
+      brought;             // of the whole stream: condition and guidance, as Job's
+  int64_t rows = 0;        // of the whole stream
+  int64_t chunk_rows = 0;  // at least 1
 };
 // Fails as Prepare does. The limits on a request's rows, reply and work hold for one chunk;
 // stream_rows_max holds for the stream.

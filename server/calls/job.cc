@@ -73,16 +73,20 @@ RowCost PredictRow(const Job& job) {
   }
   const int of_step = fixed != nullptr ? std::max(StepEvaluations(fixed->method), 1)
                                        : StepEvaluations(job.plan.plan.adaptive()->method);
+  // Each knot of the condition cuts a step.
+  evaluations += static_cast<double>(job.task.knots.depths.size()) * of_step;
   const SavedCost saved = PredictSaved(job, evaluations / of_step);
-  return {.evaluations = evaluations + saved.slopes,
-          .evaluation_macs = static_cast<double>(passes) * evaluation_macs,
-          .maps_macs = saved.macs + static_cast<double>(
-                                        (job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
-                                        (job.task.want_outputs ? model.head_macs() : 0))};
+  return {
+      .evaluations = evaluations + saved.slopes,
+      .evaluation_macs = static_cast<double>(passes) * job.task.slope_evaluations * evaluation_macs,
+      .maps_macs = saved.macs +
+                   static_cast<double>((job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
+                                       (job.task.want_outputs ? model.head_macs() : 0))};
 }
 
 absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
-  const size_t inputs = job.data.bytes.size() + job.condition.bytes.size();
+  const size_t inputs =
+      job.data.bytes.size() + job.condition.bytes.size() + job.guidance.bytes.size();
   JobSize size{.bytes = static_cast<int64_t>(inputs) + job.rows * job.row_bytes};
   if (size.bytes > limits.request_bytes_max) {
     return absl::InvalidArgumentError(

@@ -25,6 +25,43 @@ absl::Status CheckStatesOnTheWay(const Plan& plan, const Task& task) {
   return absl::OkStatus();
 }
 
+// A schedule has a weight for each step.
+absl::Status CheckGuidance(const Plan& plan, const Task& task) {
+  if (task.guidance == 0) return absl::OkStatus();
+  if (plan.hypersolved()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "plan '", PrintPlan(plan),
+        "' takes no guidance: what was learned corrects the field of weight 1; ask for a classical "
+        "plan, as in 'heun:8'"));
+  }
+  if (task.guidance == 1) return absl::OkStatus();
+  const FixedPlan* fixed = plan.fixed();
+  if (fixed == nullptr || RunsFromTable(fixed->method.method) || fixed->steps != task.guidance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("guidance: ", task.guidance, " weights a row for plan '", PrintPlan(plan),
+                     "'; send one, or one for each step of a plan of fixed steps"));
+  }
+  if (task.save_at.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "guidance: a weight for each step gives no states on the way; ask without save_at, or with "
+      "one weight");
+}
+
+absl::Status CheckKnots(const Plan& plan, const Task& task) {
+  if (task.knots.empty()) return absl::OkStatus();
+  if (plan.hypersolved() ||
+      (plan.fixed() != nullptr && RunsFromTable(plan.fixed()->method.method))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "plan '", PrintPlan(plan),
+        "' takes no condition_knots: its steps cannot end at them; ask for a classical one-step "
+        "plan, as in 'heun:8' or 'dopri5:1e-5'"));
+  }
+  if (task.guidance <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "guidance: a weight for each step and condition_knots, which cut steps, do not go together; "
+      "send one weight");
+}
+
 constexpr char kPerRowLabel[] = "auto:per_row";  // one for all targets
 
 // The smallest tolerances that the arithmetic of a tier can meet: about one unit in the last place
@@ -162,6 +199,8 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   ResolvedPlan resolved;
   resolved.plan = plan;
   HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckGuidance(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckKnots(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
@@ -179,7 +218,8 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   }
   resolved.label = PlanLabel(resolved, model);
   const PlanCalibration* measured = MeasuredOf(resolved, model);
-  if (measured != nullptr) resolved.error = measured->error_mean;
+  if (measured != nullptr && task.guidance == 0 && task.knots.empty())
+    resolved.error = measured->error_mean;
   return resolved;
 }
 

@@ -103,11 +103,13 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                    .want_bound = ask.terms.want_error_bound,
                    .rows = start ? RowsAsked(*start) : 1}};
   HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
+  HS_RETURN_IF_ERROR(
+      TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
   HS_ASSIGN_OR_RETURN(job.data, TakeStart(ask, model, tier, limits));
   job.rows = job.data.shape[0];
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, job.rows, tier,
                                                    limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
   job.row_bytes = RowBytes(ask, model, NumberBytes(tier));

@@ -41,6 +41,9 @@ class Options(TypedDict, total=False):
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
     condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
+    knots: Sequence[float]  # depths of a condition that changes: it is [rows, knots, ...], or [knots, ...] for all rows
+    interpolation: str  # between the knots: "linear" or absent, "cubic_hermite"
+    guidance: Any  # its weight: a number for all rows, [rows], or one for each step: [rows, steps] or [1, steps]
 
 
 _prefix = secrets.token_hex(4)
@@ -54,7 +57,24 @@ def _condition(options: Options) -> v1.Tensor | None:
     array = as_numpy(given)
     if array.dtype == np.uint8:
         array = array.astype(np.float32)
-    return to_wire(array[np.newaxis] if array.ndim == 1 else array, _double(options))
+    of_all = array.ndim == (2 if "knots" in options else 1)
+    return to_wire(array[np.newaxis] if of_all else array, _double(options))
+
+
+def _knots(options: Options) -> v1.ConditionKnots | None:
+    if "knots" not in options:
+        if "interpolation" in options:
+            raise TypeError("interpolation goes between knots; give knots too")
+        return None
+    return v1.ConditionKnots(depths=[float(s) for s in options["knots"]], interpolation=options.get("interpolation", ""))
+
+
+def _guidance(options: Options) -> v1.Tensor | None:
+    given = options.get("guidance")
+    if given is None:
+        return None
+    array = np.asarray(as_numpy(given), np.float64)
+    return to_wire(array[np.newaxis] if array.ndim == 0 else array, True)
 
 
 def _solve_options(model: str, options: Options) -> v1.SolveOptions:
@@ -70,6 +90,8 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         request_id=options.get("request_id") or f"{_prefix}-{next(_numbers)}",
         max_reply_bytes=options.get("max_reply_bytes", 0),
         condition=_condition(options),
+        condition_knots=_knots(options),
+        guidance=_guidance(options),
     )
 
 

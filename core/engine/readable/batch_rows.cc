@@ -54,7 +54,12 @@ absl::Status CheckCondition(const BatchSpec& spec, const Segment& segment) {
     if (condition.shape.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("a condition for a model that has none");
   }
-  const Shape of_all = {1, features[0]}, of_each = {segment.rows, features[0]};
+  Shape of_all = {1, features[0]}, of_each = {segment.rows, features[0]};
+  if (!spec.knots.empty()) {
+    for (Shape* shape : {&of_all, &of_each}) {
+      shape->insert(shape->begin() + 1, std::ssize(spec.knots.depths));
+    }
+  }
   if (condition.shape != of_all && condition.shape != of_each) {
     return absl::InvalidArgumentError(absl::StrCat("condition: shape wanted ", ShapeText(of_each),
                                                    " or ", ShapeText(of_all), ", found ",
@@ -65,6 +70,26 @@ absl::Status CheckCondition(const BatchSpec& spec, const Segment& segment) {
                                                    Absl(DtypeName(condition.dtype))));
   }
   return CheckBytes(condition);
+}
+
+absl::Status CheckGuidance(const BatchSpec& spec, const Segment& segment) {
+  const TensorView& guidance = segment.guidance;
+  if (spec.guidance == 0) {
+    if (guidance.shape.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("guidance for a batch without guidance");
+  }
+  const auto* fixed = std::get_if<FixedSteps>(&segment.control);
+  if (spec.guidance > 1 && fixed->steps != spec.guidance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("guidance of ", spec.guidance, " steps for ", fixed->steps, " steps"));
+  }
+  const Shape of_all = {1, spec.guidance}, of_each = {segment.rows, spec.guidance};
+  if ((guidance.shape == of_all || guidance.shape == of_each) && guidance.dtype == Dtype::kF64) {
+    return CheckBytes(guidance);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("guidance: wanted F64 ", ShapeText(of_each), " or ", ShapeText(of_all),
+                   ", found ", Absl(DtypeName(guidance.dtype)), " ", ShapeText(guidance.shape)));
 }
 
 at::Tensor ApplyPerChannel(const at::Tensor& x, const std::vector<double>& values,
@@ -130,6 +155,7 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
     }
   }
   HS_RETURN_IF_ERROR(CheckCondition(spec, segment));
+  HS_RETURN_IF_ERROR(CheckGuidance(spec, segment));
   return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
 }
 
@@ -138,10 +164,19 @@ at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segmen
   if (spec.model->spec().condition.empty()) return {};
   std::vector<at::Tensor> parts;
   for (const Segment& segment : segments) {
-    const at::Tensor condition = TensorFromView(segment.condition).to(device).to(dtype);
+    const at::Tensor condition = TensorFromView(segment.condition).to(device).to(dtype).flatten(1);
     parts.push_back(condition.expand({segment.rows, condition.size(1)}));
   }
   return at::cat(parts, 0);  // a copy, so that no row shares the memory of another
+}
+
+at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments) {
+  if (spec.guidance == 0) return {};
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    parts.push_back(TensorFromView(segment.guidance).expand({segment.rows, spec.guidance}));
+  }
+  return at::cat(parts, 0);
 }
 
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,

@@ -11,9 +11,8 @@
 
 namespace hyperserve {
 
-// Checks the number of rows, the control, and dtype, shape and bytes of data and condition against
-// the spec.
-// kInvalidArgument says what was wanted and what was found.
+// Checks the number of rows, the control, and dtype, shape and bytes of data, condition and
+// guidance against the spec. kInvalidArgument says what was wanted and what was found.
 absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 
 // All rows in order, [rows, ...] on `device`: model inputs after preprocessing for kInput, else
@@ -23,9 +22,12 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
                     at::Device device);
 
-// The condition of each row, [rows, features] on `device`; undefined where the model has none. The
-// preconditions are those of ReadRows.
+// The condition of each row, [rows, features] or [rows, knots * features] on `device`; undefined
+// where the model has none. The preconditions are those of ReadRows.
 at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
                           at::ScalarType dtype, at::Device device);
+
+// The weights of each row, F64 [rows, guidance] on the CPU; undefined where the spec has none.
+at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments);
 
 }  // namespace hyperserve

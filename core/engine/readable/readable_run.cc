@@ -160,7 +160,8 @@ class ReadableRun final : public Run {
       next_row_ += rows;
     }
     const TensorSpace::State start = setup_.space.Start(
-        z0, ReadConditions(spec_, waiting_, SolveDtype(spec_), stream_->device()));
+        z0, ReadConditions(spec_, waiting_, SolveDtype(spec_), stream_->device()),
+        ReadGuidance(spec_, waiting_));
     std::visit([&](auto& solver) { solver.Admit(start, cohorts); }, solver_);
     waiting_.clear();
     waiting_tickets_.clear();
@@ -200,10 +201,25 @@ class ReadableRun final : public Run {
       result.log_density = LogDensities(solved.state, converged);
     }
     const RowCosts costs(spec_);
-    for (const RowCounts& row : solved.counts) {
-      costs.Append(row.nfe, row.correction_evaluations, result);
+    for (size_t i = 0; i < solved.counts.size(); ++i) {
+      const RowCounts& row = solved.counts[i];
+      const int64_t nfe = spec_.guidance == 0 ? row.nfe : GuidedNfe(solved, i);
+      costs.Append(nfe, row.correction_evaluations, result);
     }
     return ended;
+  }
+
+  // The row's evaluations of f, where the solver counted slopes.
+  int64_t GuidedNfe(const SolveResult<TensorSpace::State>& solved, size_t row) const {
+    const RowCounts& counts = solved.counts[row];
+    const at::Tensor weights = solved.state.guidance.select(0, static_cast<int64_t>(row));
+    if (spec_.guidance == 1) return counts.nfe * GuidedEvaluations(weights[1].item<double>());
+    const int64_t steps = counts.accepted + (solved.status[row] == RowStatus::kNonFinite ? 1 : 0);
+    int64_t nfe = 0;
+    for (int64_t step = 0; step < steps; ++step) {
+      nfe += counts.nfe / steps * GuidedEvaluations(weights[1 + step].item<double>());
+    }
+    return nfe;
   }
 
   // From noise to data, the density of the start is missing here; SegmentResults adds it.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/choose_engine.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
@@ -72,8 +73,12 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
                              .log_density = spec.log_density};
   std::vector<std::pair<const LayerList*, Shape>> nets = {{&model.field, state}};
   const LayerList map = {MapLayer(state)};
-  if (spec.direction != Direction::kForward && spec.direction != model.direction) {
+  space.knots = spec.knots;
+  if (IsReflected(spec)) {
     space.reflected_clock_sum = model.span[0] + model.span[1];
+  }
+  if (spec.guidance > 0) {
+    space.no_condition = at::tensor(model.no_condition, at::kDouble).to(device, dtype).unsqueeze(0);
   }
   if (spec.correction != nullptr) {
     const HypersolverSpec& correction = spec.correction->spec();
@@ -99,6 +104,7 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
   }
   space.padding = PaddingOf(nets, rows, device);
   const int64_t bucket = space.padding.Rows(rows);
+  if (spec.guidance > 0) space.padding.at_least *= 2;  // a row may come with two halves
   return {.space = TensorSpace(std::move(space)),
           .stem = {.net = weights.Get("stem", device, dtype),
                    .padding = PaddingOf({{&model.stem, model.input.shape}}, rows, device)},

@@ -26,6 +26,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/solver_table.h"
 #include "core/ode/space.h"
+#include "core/plan/condition_knots.h"
 
 namespace hyperserve {
 
@@ -46,6 +47,8 @@ class TensorSpace {
     std::vector<CorrectionInput> correction_inputs = {};
     LogDensity log_density = LogDensity::kNone;
     std::map<int, ReadoutNet> readouts = {};  // by number of evaluations
+    at::Tensor no_condition = {};             // [1, features]; guided states only
+    ConditionKnots knots = {};  // of conditions that change with the depth of the field
     RowPadding padding = {};
   };
 
@@ -57,8 +60,13 @@ class TensorSpace {
     // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
     // log|det| of the map from the start of the solve to z.
     at::Tensor log_density;
-    // [B, features], constant over the solve; undefined in slopes and where the model has none.
+    // [B, features], or with knots its values at them, [B, knots * features]; constant over the
+    // solve; undefined in slopes and where the model has none.
     at::Tensor condition = {};
+    // F64 [B, 1 + weights] on the CPU: the number of steps that the row has made, then its weights
+    // of guidance, one for the solve or one for each step. Undefined in slopes and without
+    // guidance.
+    at::Tensor guidance = {};
   };
 
   explicit TensorSpace(Options options);
@@ -66,8 +74,8 @@ class TensorSpace {
   const Options& options() const { return options_; }
 
   // The state at the start of a solve. z has the dtype and device of the nets, and so has the
-  // condition [B, features] of a conditional model.
-  State Start(at::Tensor z, at::Tensor condition = {}) const;
+  // condition of a conditional model; guidance is F64 [B, weights] on the CPU.
+  State Start(at::Tensor z, at::Tensor condition = {}, const at::Tensor& guidance = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
   // The number of rows that the nets see, with padding.
@@ -101,8 +109,11 @@ class TensorSpace {
 
  private:
   Dual Multiplied(const Coefficient& c, const State& z) const;
-  // `of` has the condition of the rows.
+  // `of` has the condition of the rows, `depth` is on the field's clock.
   Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth, const State& of) const;
+  // f(none) + w (f(condition) - f(none)) of each row. Rows with a weight of 0 or 1 take one half;
+  // all halves are rows of one batch.
+  Dual Guided(const Dual& x, const PerRow& depth, const State& of) const;
   Options options_;
   bool uses_first_state_;
 };
