@@ -35,6 +35,10 @@ struct Segment {
   // Of conditional models, borrowed like the data: F32 or F64, [rows, features], or [1, features]
   // for all rows.
   TensorView condition = {};
+  // Of derivatives, borrowed like the data: F32 or F64. kVjp without a log-density: the cotangent
+  // of z(s1), [rows, state...]. kJvp: the tangent of the data, [rows, ...]; empty: zeros.
+  TensorView vector = {};
+  TensorView condition_vector = {};  // kJvp: the tangent of the condition, [rows or 1, features]
   StepControl control;  // of all its rows; K or tolerances, as the spec's stepping says
 };
 
@@ -45,13 +49,16 @@ inline TensorView ConditionsOf(const TensorView& condition, int64_t begin, int64
 }
 
 // Rows [begin, begin + rows) of a segment. Data and condition are views into those of `segment`;
-// noise is shifted by first_row. Precondition: the rows are there.
+// noise is shifted by first_row. The same of the vectors of a derivative. Precondition: the rows
+// are there.
 inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
   Segment part = segment;
   part.rows = rows;
   part.first_row += static_cast<uint64_t>(begin);
   part.data = RowsOf(segment.data, begin, rows);
   part.condition = ConditionsOf(segment.condition, begin, rows);
+  part.vector = RowsOf(segment.vector, begin, rows);
+  part.condition_vector = ConditionsOf(segment.condition_vector, begin, rows);
   return part;
 }
 
@@ -68,6 +75,10 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  // Of derivatives, in the dtype of state; not meaningful in rows that failed. kVjp: of the start
+  // as it came, [rows, ...]. kJvp: of z(s1), [rows, state...].
+  HostTensor product;
+  HostTensor condition_product;  // kVjp of conditional models, [rows, features]
   std::vector<double> distance;  // of each row, by the table's distance readout
   // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
   // g, their tangents (one more pass each), the distance readout and the input and output maps.

@@ -30,7 +30,6 @@
 #include "core/ode/step.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
-#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -76,7 +75,6 @@ class BatchSolver {
                                             : options_.tableau.solution_stages());
   }
   double depth_slack() const;
-  double FixedDepth(const Row& row, int64_t step) const;
 
   void Evaluate();
   void BeginMove();
@@ -179,16 +177,6 @@ double BatchSolver<Space>::depth_slack() const {
          std::max(std::abs(options_.s0), std::abs(options_.s1));
 }
 
-// From the ends of the span, so that rounding errors do not add up.
-template <StateSpace Space>
-double BatchSolver<Space>::FixedDepth(const Row& row, int64_t step) const {
-  const int64_t steps = std::get<FixedSteps>(row.control).steps;
-  if (step == steps) return options_.s1;
-  const double span = options_.s1 - options_.s0;
-  if (!options_.grid.uniform()) return options_.s0 + span * ShareAt(options_.grid, step, steps);
-  return options_.s0 + span * static_cast<double>(step) / static_cast<double>(steps);
-}
-
 template <StateSpace Space>
 void BatchSolver<Space>::BeginMove() {
   const size_t count = rows_.size();
@@ -196,8 +184,11 @@ void BatchSolver<Space>::BeginMove() {
   for (size_t i = 0; i < count; ++i) {
     const Row& row = rows_.row[i];
     move_->s[i] = row.s;
+    const auto fixed_end = [&] {
+      return DepthOfStep(options_, row.step + 1, std::get<FixedSteps>(row.control).steps);
+    };
     const NextStep next = controlled() ? ClampStep(row.s, row.eps, options_.s1)
-                                       : StepTo(row.s, FixedDepth(row, row.step + 1), options_.s1);
+                                       : StepTo(row.s, fixed_end(), options_.s1);
     move_->eps[i] = next.eps;
     move_->s_next[i] = next.s_next;
   }

@@ -33,6 +33,8 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
                         .seed = job.seed,
                         .first_row = job.first_row,
                         .condition = kept->condition.view(),
+                        .vector = kept->vector.view(),
+                        .condition_vector = kept->condition_vector.view(),
                         .control = ControlOf(plan, job.plan.max_steps)},
             .keep_alive = kept,
             .bytes = size.bytes,
@@ -55,11 +57,21 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   spec.want_state = job.task.want_state;
   spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
+  spec.derivative = job.task.derivative;
   spec.want_distance = job.plan.bound_factor.has_value();
   if (job.task.log_density) {
     spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
   }
   return work;
+}
+
+// One for each row, or one for all.
+absl::StatusOr<HostTensor> TakeForRows(const AskedRows& asked, const RowsRule& rule, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(HostTensor taken, TakeRows(asked, rule));
+  if (taken.shape[0] == 1 || taken.shape[0] == rows) return taken;
+  return absl::InvalidArgumentError(absl::StrCat(Absl(rule.field), ": ", taken.shape[0],
+                                                 " conditions for ", rows,
+                                                 " rows; send one for each row, or one for all"));
 }
 
 }  // namespace
@@ -73,7 +85,10 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
     HS_ASSIGN_OR_RETURN(later_sizes.emplace_back(), SizeOf(job, limits));
   }
   const auto kept = std::make_shared<const RowsOfJob>(
-      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
+      RowsOfJob{.data = std::move(job.data),
+                .condition = std::move(job.condition),
+                .vector = std::move(job.vector),
+                .condition_vector = std::move(job.condition_vector)});
   job.plan = first;
   Prepared prepared{.served = job.served, .plan = first, .work = WorkOf(job, size, kept)};
   for (size_t i = 0; i < first.later.size(); ++i) {
@@ -108,14 +123,29 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
                                                    "' needs one of ", ShapeText(shape),
                                                    " for each row, or one for all rows"));
   }
-  HS_ASSIGN_OR_RETURN(
-      HostTensor condition,
-      TakeRows(*terms.condition,
-               {.field = "condition", .row_shape = shape, .rows_max = rows_max, .tier = tier}));
-  if (condition.shape[0] == 1 || condition.shape[0] == rows) return condition;
-  return absl::InvalidArgumentError(absl::StrCat("condition: ", condition.shape[0],
-                                                 " conditions for ", rows,
-                                                 " rows; send one for each row, or one for all"));
+  return TakeForRows(*terms.condition,
+                     {.field = "condition", .row_shape = shape, .rows_max = rows_max, .tier = tier},
+                     rows);
+}
+
+absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
+                                                const ServedModel& served, int64_t rows, Tier tier,
+                                                int64_t rows_max) {
+  if (!asked) return HostTensor();
+  const Shape& shape = served.model->spec().condition;
+  if (shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("condition_tangent: model '", served.name, "' has no condition"));
+  }
+  return TakeForRows(
+      *asked,
+      {.field = "condition_tangent", .row_shape = shape, .rows_max = rows_max, .tier = tier}, rows);
+}
+
+int64_t KeptRowBytes(const Job& job) {
+  const FixedPlan* const fixed = job.plan.plan.fixed();
+  if (job.task.derivative != Derivative::kVjp || fixed == nullptr) return 0;
+  return fixed->steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

@@ -16,11 +16,12 @@ struct Task {
   Entry entry = Entry::kInput;
   std::vector<double> save_at;  // strictly increasing depths within the span
   bool log_density = false;     // of each row, beside the state
-  bool want_state = true;       // z(s1)
-  bool want_depth = false;      // the depth at which each row ended
-  bool want_outputs = false;    // y = h_y(z(s1))
-  bool want_bound = false;      // of each row's error
-  int64_t rows = 1;             // of the request, unchecked: a plan is chosen by their time
+  Derivative derivative = Derivative::kNone;
+  bool want_state = true;     // z(s1)
+  bool want_depth = false;    // the depth at which each row ended
+  bool want_outputs = false;  // y = h_y(z(s1))
+  bool want_bound = false;    // of each row's error
+  int64_t rows = 1;           // of the request, unchecked: a plan is chosen by their time
 };
 
 }  // namespace hyperserve

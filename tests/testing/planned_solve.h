@@ -42,6 +42,8 @@ struct PlannedSolve {
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
   TensorView condition = {};  // of the rows, or one for all
+  Derivative derivative = Derivative::kNone;
+  TensorView vector = {}, condition_vector = {};  // as Segment's
   bool want_distance = false;
 };
 
@@ -56,6 +58,7 @@ inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
                  .save_at = solve.save_at,
                  .want_outputs = solve.want_outputs,
                  .log_density = solve.log_density,
+                 .derivative = solve.derivative,
                  .want_distance = solve.want_distance};
   SetPlan(solve.plan, spec);
   return spec;
@@ -71,6 +74,8 @@ inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSo
                     {.rows = rows.shape.at(0),
                      .data = rows,
                      .condition = solve.condition,
+                     .vector = solve.vector,
+                     .condition_vector = solve.condition_vector,
                      .control = ControlOf(solve)});
 }
 

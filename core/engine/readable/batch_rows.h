@@ -8,11 +8,12 @@
 #include "absl/status/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
+#include "core/model/spec/spec.h"
 
 namespace hyperserve {
 
-// Checks the number of rows, the control, and dtype, shape and bytes of data and condition against
-// the spec.
+// Checks the number of rows, the control, and dtype, shape and bytes of data, condition and vectors
+// against the spec.
 // kInvalidArgument says what was wanted and what was found.
 absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment);
 
@@ -27,5 +28,18 @@ at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at
 // preconditions are those of ReadRows.
 at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
                           at::ScalarType dtype, at::Device device);
+
+// The vectors of a derivative, zeros where a segment has none: kVjp [rows, state...], kJvp the
+// tangents of what ReadRows returns, [rows, ...]. The preconditions are those of ReadRows, and the
+// spec has a derivative.
+at::Tensor ReadVectors(const BatchSpec& spec, std::span<const Segment> segments,
+                       at::ScalarType dtype, at::Device device);
+// kJvp: the tangents of what ReadConditions returns, likewise.
+at::Tensor ReadConditionVectors(const BatchSpec& spec, std::span<const Segment> segments,
+                                at::ScalarType dtype, at::Device device);
+
+// The preprocessing of model inputs is affine; this is its linear part, which is its own transpose.
+// Takes tangents to tangents and cotangents to cotangents, [rows, ...].
+at::Tensor ScaledAsInputs(const at::Tensor& rows, const InputSpec& input);
 
 }  // namespace hyperserve

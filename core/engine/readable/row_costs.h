@@ -18,6 +18,10 @@ class RowCosts {
   // Appends the costs of one row with so many evaluations to the result.
   void Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const;
 
+  // The multiply-accumulates of one row. The two together are those of a whole solve.
+  int64_t SolveMacs(int64_t nfe, int64_t correction_evaluations) const;
+  int64_t maps_macs() const { return maps_macs_; }
+
  private:
   int64_t maps_macs_ = 0;  // of the input and the output map
   int64_t passes_ = 1;     // one more for each tangent

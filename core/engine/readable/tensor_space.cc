@@ -23,7 +23,11 @@ constexpr Part kParts[] = {{&State::z, 0}, {&State::tangents, 1}, {&State::log_d
 // For each part that the state has: result.part = make(part). The condition stays.
 template <class Make>
 State ForEachPart(const State& like, const Make& make) {
-  State result{.z = {}, .tangents = {}, .log_density = {}, .condition = like.condition};
+  State result{.z = {},
+               .tangents = {},
+               .log_density = {},
+               .condition = like.condition,
+               .condition_tangents = like.condition_tangents};
   for (const Part& part : kParts) {
     if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
   }
@@ -87,10 +91,10 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
                            const State& of) const {
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
   Dual depth_tensor, condition;
-  if (net.uses_condition()) condition.value = of.condition;
+  if (net.uses_condition()) condition = {of.condition, of.condition_tangents};
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
-  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded),
-                           PadRows(condition, padded).value);
+  const Dual y =
+      net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded), PadRows(condition, padded));
   return KeepRows(y, rows);
 }
 
@@ -143,6 +147,9 @@ State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) c
   State gathered = ForEachPart(
       z, [&](const Part& part) { return (z.*part.tensor).index_select(part.row_dim, rows); });
   if (z.condition.defined()) gathered.condition = z.condition.index_select(0, rows);
+  if (z.condition_tangents.defined()) {
+    gathered.condition_tangents = z.condition_tangents.index_select(1, rows);
+  }
   return gathered;
 }
 
@@ -151,6 +158,9 @@ State TensorSpace::Join(const State& a, const State& b) const {
     return at::cat({a.*part.tensor, b.*part.tensor}, part.row_dim);
   });
   if (a.condition.defined()) joined.condition = at::cat({a.condition, b.condition}, 0);
+  if (a.condition_tangents.defined()) {
+    joined.condition_tangents = at::cat({a.condition_tangents, b.condition_tangents}, 1);
+  }
   return joined;
 }
 
@@ -207,7 +217,8 @@ State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
   return {.z = scaled.value,
           .tangents = scaled.tangents,
           .log_density = z.log_density,
-          .condition = z.condition};
+          .condition = z.condition,
+          .condition_tangents = z.condition_tangents};
 }
 
 State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& k) const {
