@@ -60,6 +60,16 @@ std::string RandomPrefix() {
   return absl::StrCat(absl::Hex(device(), absl::kZeroPad8));
 }
 
+// Where a request that solves has its options.
+template <class Request>
+v1::SolveOptions& OptionsOf(Request& request) {
+  if constexpr (requires { request.mutable_solve(); }) {
+    return *request.mutable_solve()->mutable_options();
+  } else {
+    return *request.mutable_options();
+  }
+}
+
 }  // namespace
 
 std::string_view HealthStateName(HealthState state) {
@@ -101,9 +111,9 @@ class Client::Impl {
                                                                              const Request&,
                                                                              Reply*),
                                 Request& request, Deadline deadline) {
-    NameRequest(*request.mutable_options());
-    return Unary(calls_, options_.retry, *stub_, method, request, request.options().request_id(),
-                 deadline);
+    v1::SolveOptions& options = OptionsOf(request);
+    NameRequest(options);
+    return Unary(calls_, options_.retry, *stub_, method, request, options.request_id(), deadline);
   }
 
   void NameRequest(v1::SolveOptions& options) {
@@ -139,6 +149,19 @@ absl::StatusOr<v1::LogProbReply> Client::LogProb(v1::LogProbRequest request, Dea
 
 absl::StatusOr<v1::SolveReply> Client::Solve(v1::SolveRequest request, Deadline deadline) {
   return impl_->Solving(&v1::Hyperserve::Stub::Solve, request, deadline);
+}
+
+absl::StatusOr<v1::SolveVjpReply> Client::SolveVjp(v1::SolveVjpRequest request, Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::SolveVjp, request, deadline);
+}
+
+absl::StatusOr<v1::SolveJvpReply> Client::SolveJvp(v1::SolveJvpRequest request, Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::SolveJvp, request, deadline);
+}
+
+absl::StatusOr<v1::LogProbGradientReply> Client::LogProbGradient(v1::LogProbGradientRequest request,
+                                                                 Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::LogProbGradient, request, deadline);
 }
 
 absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest request,

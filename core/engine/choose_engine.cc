@@ -109,6 +109,33 @@ absl::Status CheckLogDensity(const BatchSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDerivative(const BatchSpec& spec) {
+  if (spec.derivative == Derivative::kNone) return absl::OkStatus();
+  if (spec.stepping != Stepping::kFixed) {
+    return absl::InvalidArgumentError("a derivative is that of a fixed plan");
+  }
+  if (spec.guidance != 0 || !spec.knots.empty()) {
+    return absl::InvalidArgumentError("a derivative of a solve with guidance or knots");
+  }
+  if (spec.tier == Tier::kFast) {
+    return absl::InvalidArgumentError("derivatives are computed in tiers exact and double");
+  }
+  if (spec.entry == Entry::kNoise || spec.dtype == Dtype::kU8) {
+    return absl::InvalidArgumentError("a derivative wants rows of floats");
+  }
+  if (!spec.save_at.empty() || spec.want_outputs || spec.want_depth || spec.want_distance) {
+    return absl::InvalidArgumentError("a derivative is that of z(s1) or of log p alone");
+  }
+  if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
+  const Direction own = spec.model->spec().direction;
+  const Direction direction = spec.direction == Direction::kForward ? own : spec.direction;
+  if (spec.derivative == Derivative::kVjp && direction == Direction::kDataToNoise) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "the derivative of a log-density is a gradient, from data to noise");
+}
+
 absl::Status CheckEntry(const BatchSpec& spec) {
   if (spec.entry == Entry::kNoise) {
     if (IsFlow(spec)) return absl::OkStatus();
@@ -164,6 +191,7 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckGuidance(spec));
   HS_RETURN_IF_ERROR(CheckKnots(spec));
   HS_RETURN_IF_ERROR(CheckLogDensity(spec));
+  HS_RETURN_IF_ERROR(CheckDerivative(spec));
   if (spec.want_distance && spec.method.method != Method::kLearned) {
     return absl::InvalidArgumentError("only learned solvers have a distance of each row");
   }

@@ -37,6 +37,10 @@ struct Segment {
   TensorView condition = {};
   // Where the spec has guidance, borrowed too: F64 [rows, guidance], or [1, guidance] for all rows.
   TensorView guidance = {};
+  // Of derivatives, borrowed like the data: F32 or F64. kVjp without a log-density: the cotangent
+  // of z(s1), [rows, state...]. kJvp: the tangent of the data, [rows, ...]; empty: zeros.
+  TensorView vector = {};
+  TensorView condition_vector = {};  // kJvp: the tangent of the condition, [rows or 1, features]
   StepControl control;  // of all its rows; K or tolerances, as the spec's stepping says
 };
 
@@ -47,8 +51,9 @@ inline TensorView ConditionsOf(const TensorView& condition, int64_t begin, int64
   return of_all ? condition : RowsOf(condition, begin, rows);
 }
 
-// Rows [begin, begin + rows) of a segment. Data, condition and guidance are views into those of
-// `segment`; noise is shifted by first_row. Precondition: the rows are there.
+// Rows [begin, begin + rows) of a segment. Data, condition, guidance and the vectors of a
+// derivative are views into those of `segment`; noise is shifted by first_row. Precondition: the
+// rows are there.
 inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
   Segment part = segment;
   part.rows = rows;
@@ -56,6 +61,8 @@ inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
   part.data = RowsOf(segment.data, begin, rows);
   part.condition = ConditionsOf(segment.condition, begin, rows);
   part.guidance = ConditionsOf(segment.guidance, begin, rows);
+  part.vector = RowsOf(segment.vector, begin, rows);
+  part.condition_vector = ConditionsOf(segment.condition_vector, begin, rows);
   return part;
 }
 
@@ -72,6 +79,10 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  // Of derivatives, in the dtype of state; not meaningful in rows that failed. kVjp: of the start
+  // as it came, [rows, ...]. kJvp: of z(s1), [rows, state...].
+  HostTensor product;
+  HostTensor condition_product;  // kVjp of conditional models, [rows, features]
   std::vector<double> distance;  // of each row, by the table's distance readout
   // Costs of each row. nfe counts rejected steps and the estimate of the first step, and both
   // halves of a guided slope; macs counts f, g, their tangents (one more pass each), the distance

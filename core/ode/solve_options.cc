@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "core/plan/method.h"
+#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 namespace {
@@ -41,6 +42,13 @@ absl::Status ValidateSolve(const SolveOptions& options) {
   return absl::InvalidArgumentError(
       absl::StrCat("method '", Absl(NameOf(options.tableau.method).name),
                    "' has no embedded pair, so it cannot control its error; give steps"));
+}
+
+double DepthOfStep(const SolveOptions& options, int64_t step, int64_t steps) {
+  if (step == steps) return options.s1;
+  const double span = options.s1 - options.s0;
+  if (!options.grid.uniform()) return options.s0 + span * ShareAt(options.grid, step, steps);
+  return options.s0 + span * static_cast<double>(step) / static_cast<double>(steps);
 }
 
 }  // namespace hyperserve

@@ -31,6 +31,10 @@ struct SolveOptions {
 // correction or without an embedded pair. Pure.
 absl::Status ValidateSolve(const SolveOptions& options);
 
+// Where fixed step number `step` of `steps` begins: s0 for step 0, s1 for the last one's end. From
+// the ends of the span, so that rounding errors do not add up. Precondition: 0 <= step <= steps.
+double DepthOfStep(const SolveOptions& options, int64_t step, int64_t steps);
+
 // Rows that are admitted together and have the same step control.
 struct Cohort {
   int64_t rows = 0;

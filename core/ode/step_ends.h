@@ -11,7 +11,6 @@
 #include "core/ode/rows.h"
 #include "core/ode/solve_options.h"
 #include "core/plan/step_control.h"
-#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -19,16 +18,6 @@ namespace hyperserve {
 inline double DepthSlack(const SolveOptions& options) {
   return 4.0 * std::numeric_limits<double>::epsilon() *
          std::max(std::abs(options.s0), std::abs(options.s1));
-}
-
-// The end of fixed step `step` of the row's K on its grid. From the ends of the span, so that
-// rounding errors do not add up.
-inline double GridDepth(const SolveOptions& options, const Row& row, int64_t step) {
-  const int64_t steps = std::get<FixedSteps>(row.control).steps;
-  if (step == steps) return options.s1;
-  const double span = options.s1 - options.s0;
-  if (!options.grid.uniform()) return options.s0 + span * ShareAt(options.grid, step, steps);
-  return options.s0 + span * static_cast<double>(step) / static_cast<double>(steps);
 }
 
 // The first break after depth s; s1 where there is none.
@@ -45,7 +34,8 @@ inline NextStep NextStepOf(const SolveOptions& options, const Row& row) {
   if (options.stepping == Stepping::kErrorControlled) {
     return ClampStep(row.s, row.eps, next_break);
   }
-  const double on_grid = GridDepth(options, row, row.step + 1);
+  const double on_grid =
+      DepthOfStep(options, row.step + 1, std::get<FixedSteps>(row.control).steps);
   const bool cut = next_break < on_grid - DepthSlack(options);
   return StepTo(row.s, cut ? next_break : on_grid, options.s1);
 }

@@ -42,6 +42,13 @@ int64_t RowBytes(const SampleAsk& ask, const Model& model, int64_t number_bytes)
   return model.state_elements() * number_bytes + (ask.log_density ? kLogDensityBytes : 0);
 }
 
+// Numbers of one row in the gradients of a reply.
+int64_t GradientNumbers(const LogProbAsk& ask, const Model& model) {
+  if (!ask.gradient) return 0;
+  const Shape& features = model.spec().condition;
+  return model.state_elements() + (features.empty() ? 0 : features[0]);
+}
+
 // The job of Sample and of SampleStream, which take at most `rows_max` rows. Checks all but the
 // number of rows.
 absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
@@ -163,10 +170,10 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .span = model.spec().span,
                    .entry = Entry::kState,
                    .log_density = true,
+                   .derivative = ask.gradient ? Derivative::kVjp : Derivative::kNone,
                    .want_state = false,
                    .want_bound = ask.terms.want_error_bound,
-                   .rows = RowsAsked(ask.inputs)},
-          .row_bytes = kLogDensityBytes};
+                   .rows = RowsAsked(ask.inputs)}};
   HS_RETURN_IF_ERROR(
       TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
@@ -177,14 +184,26 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
   job.rows = job.data.shape[0];
   HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, job.rows,
                                                    job.plan.plan.tier, limits.request_rows_max));
-  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
+  HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, job.plan.plan.tier));
+  const int64_t reply_bytes =
+      kLogDensityBytes + GradientNumbers(ask, model) * static_cast<int64_t>(DtypeSize(reply));
+  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, reply_bytes, ask.terms, limits, kFewerRows));
+  job.row_bytes = kLogDensityBytes + KeptRowBytes(job) +
+                  GradientNumbers(ask, model) * NumberBytes(job.plan.plan.tier);
   return Assemble(std::move(job), limits);
 }
 
-LogProbAnswer MakeAnswer(const LogProbAsk&, const ServedModel&, SolveInfo info, WorkResult result) {
+LogProbAnswer MakeAnswer(const LogProbAsk& ask, const ServedModel&, SolveInfo info,
+                         WorkResult result) {
   SetResult(result, info);
-  BlankFailedRows(result.rows.status, result.rows.log_density);
-  return {.info = std::move(info), .log_prob = std::move(result.rows.log_density)};
+  BatchResult& solved = result.rows;
+  for (HostTensor* part : {&solved.log_density, &solved.product, &solved.condition_product}) {
+    BlankFailedRows(solved.status, *part);
+  }
+  return {.info = std::move(info),
+          .log_prob = std::move(solved.log_density),
+          .gradient = ForReply(std::move(solved.product), ask.terms),
+          .condition_gradient = ForReply(std::move(solved.condition_product), ask.terms)};
 }
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// The calls of flows: Sample, SampleStream and LogProb. Pure; any thread may call.
+// The calls of flows: Sample, SampleStream, LogProb and LogProbGradient. Pure; any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -65,11 +65,15 @@ Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 struct LogProbAsk {
   AskTerms terms;
   AskedRows inputs = TensorView{};  // [rows, dimensions]: F32 (F64 in tier double)
+  bool gradient = false;            // asks for the gradient of log p as well
 };
 
 struct LogProbAnswer {
   SolveInfo info;
-  HostTensor log_prob;  // F64 [rows]; NaN in rows that failed
+  HostTensor log_prob;  // F64 [rows]; NaN in rows that failed, as in both gradients
+  // By x, [rows, dimensions], and by the condition of each row, [rows, features]; empty: not asked
+  // for, or the model has no condition.
+  HostTensor gradient, condition_gradient;
 };
 
 // As for SampleAsk. kInvalidArgument also where the points do not fit the model.

@@ -22,9 +22,10 @@ struct Job {
   HostTensor data;            // [rows, ...]; empty for Entry::kNoise
   HostTensor condition = {};  // [rows, features], or one row for all; empty: the model has none
   HostTensor guidance = {};   // F64 [rows, task.guidance], or one row for all; empty: none
-  uint64_t seed = 0;          // for Entry::kNoise
-  uint64_t first_row = 0;     // for Entry::kNoise
-  int64_t row_bytes = 0;      // of one row in the answer
+  HostTensor vector = {}, condition_vector = {};  // of a derivative, as Segment's
+  uint64_t seed = 0;                              // for Entry::kNoise
+  uint64_t first_row = 0;                         // for Entry::kNoise
+  int64_t row_bytes = 0;                          // of one row in the answer
 };
 
 // The predicted cost of one row, in multiply-accumulates (MACs). The evaluations of a fixed plan

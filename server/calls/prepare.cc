@@ -39,6 +39,8 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
                         .first_row = job.first_row,
                         .condition = kept->condition.view(),
                         .guidance = kept->guidance.view(),
+                        .vector = kept->vector.view(),
+                        .condition_vector = kept->condition_vector.view(),
                         .control = ControlOf(plan, job.plan.max_steps)},
             .keep_alive = kept,
             .bytes = size.bytes,
@@ -61,6 +63,7 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   spec.want_state = job.task.want_state;
   spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
+  spec.derivative = job.task.derivative;
   spec.want_distance = job.plan.bound_factor.has_value();
   spec.guidance = job.task.guidance;
   spec.knots = job.task.knots;
@@ -70,12 +73,13 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   return work;
 }
 
-// `there` rows came beside `rows` rows.
-absl::Status CheckOneForEach(std::string_view field, std::string_view what, int64_t there,
-                             int64_t rows) {
-  if (there == 1 || there == rows) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Absl(field), ": ", there, " ", Absl(what), " for ",
-                                                 rows,
+// One for each row, or one for all; `what` names them.
+absl::StatusOr<HostTensor> TakeForRows(const AskedRows& asked, const RowsRule& rule,
+                                       std::string_view what, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(HostTensor taken, TakeRows(asked, rule));
+  if (taken.shape[0] == 1 || taken.shape[0] == rows) return taken;
+  return absl::InvalidArgumentError(absl::StrCat(Absl(rule.field), ": ", taken.shape[0], " ",
+                                                 Absl(what), " for ", rows,
                                                  " rows; send one for each row, or one for all"));
 }
 
@@ -119,11 +123,12 @@ absl::Status TakeGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
   if (asked.ok() && asked->shape.size() == 1) asked->shape.push_back(1);
   const bool matrix = asked.ok() && asked->shape.size() == 2 && asked->shape[1] > 0;
   const int64_t weights = matrix ? asked->shape[1] : 1;
-  HS_ASSIGN_OR_RETURN(const HostTensor taken, TakeRows(asked, {.field = "guidance",
-                                                               .row_shape = {weights},
-                                                               .rows_max = rows_max,
-                                                               .tier = Tier::kDouble}));
-  HS_RETURN_IF_ERROR(CheckOneForEach("guidance", "weights", taken.shape[0], rows));
+  HS_ASSIGN_OR_RETURN(const HostTensor taken, TakeForRows(asked,
+                                                          {.field = "guidance",
+                                                           .row_shape = {weights},
+                                                           .rows_max = rows_max,
+                                                           .tier = Tier::kDouble},
+                                                          "weights", rows));
   HostTensor guidance = ConvertedTo(taken.view(), Dtype::kF64);
   const std::span<const double> numbers = std::as_const(guidance).as<double>();
   if (std::ranges::all_of(numbers, [](double w) { return w == 1; })) return absl::OkStatus();
@@ -146,10 +151,12 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
     job.plan = later;
     HS_ASSIGN_OR_RETURN(later_sizes.emplace_back(), SizeOf(job, limits));
   }
-  const auto kept =
-      std::make_shared<const RowsOfJob>(RowsOfJob{.data = std::move(job.data),
-                                                  .condition = std::move(job.condition),
-                                                  .guidance = std::move(job.guidance)});
+  const auto kept = std::make_shared<const RowsOfJob>(
+      RowsOfJob{.data = std::move(job.data),
+                .condition = std::move(job.condition),
+                .guidance = std::move(job.guidance),
+                .vector = std::move(job.vector),
+                .condition_vector = std::move(job.condition_vector)});
   job.plan = first;
   Prepared prepared{.served = job.served, .plan = first, .work = WorkOf(job, size, kept)};
   for (size_t i = 0; i < first.later.size(); ++i) {
@@ -191,18 +198,37 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
   }
   Shape row_shape = shape;
   if (!task.knots.empty()) row_shape.insert(row_shape.begin(), std::ssize(task.knots.depths));
-  HS_ASSIGN_OR_RETURN(
-      HostTensor condition,
-      TakeRows(*terms.condition,
-               {.field = "condition", .row_shape = row_shape, .rows_max = rows_max, .tier = tier}));
-  HS_RETURN_IF_ERROR(CheckOneForEach("condition", "conditions", condition.shape[0], rows));
-  return condition;
+  return TakeForRows(
+      *terms.condition,
+      {.field = "condition", .row_shape = row_shape, .rows_max = rows_max, .tier = tier},
+      "conditions", rows);
 }
 
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
                                   const CallLimits& limits, Job& job) {
   HS_RETURN_IF_ERROR(TakeKnots(terms, limits, job.task));
   return TakeGuidance(terms, rows, rows_max, job);
+}
+
+absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
+                                                const ServedModel& served, int64_t rows, Tier tier,
+                                                int64_t rows_max) {
+  if (!asked) return HostTensor();
+  const Shape& shape = served.model->spec().condition;
+  if (shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("condition_tangent: model '", served.name, "' has no condition"));
+  }
+  return TakeForRows(
+      *asked,
+      {.field = "condition_tangent", .row_shape = shape, .rows_max = rows_max, .tier = tier},
+      "conditions", rows);
+}
+
+int64_t KeptRowBytes(const Job& job) {
+  const FixedPlan* const fixed = job.plan.plan.fixed();
+  if (job.task.derivative != Derivative::kVjp || fixed == nullptr) return 0;
+  return fixed->steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

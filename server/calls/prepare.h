@@ -63,6 +63,14 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
                                   const CallLimits& limits, Job& job);
 
+// A copy of a tangent of the condition, by the same rules; without dimensions where none came.
+absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
+                                                const ServedModel& served, int64_t rows, Tier tier,
+                                                int64_t rows_max);
+
+// Bytes of one row that a derivative keeps while it is under way: the state at each step.
+int64_t KeptRowBytes(const Job& job);
+
 // The bytes that the reply may take: what the request asks for, else the default.
 // kInvalidArgument: it asks for more than reply_bytes_max.
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/method.h"
@@ -60,6 +61,31 @@ absl::Status CheckKnots(const Plan& plan, const Task& task) {
   return absl::InvalidArgumentError(
       "guidance: a weight for each step and condition_knots, which cut steps, do not go together; "
       "send one weight");
+}
+
+absl::Status CheckDerivative(const Plan& plan, const Task& task) {
+  if (task.derivative == Derivative::kNone) return absl::OkStatus();
+  const FixedPlan* const fixed = plan.fixed();
+  const auto refuse = [&](const std::string& why, const Plan& instead) {
+    return absl::FailedPreconditionError(absl::StrCat("plan '", PrintPlan(plan), "' ", why,
+                                                      "; ask for a fixed plan, as in '",
+                                                      PrintPlan(instead), "'"));
+  };
+  const FixedPlan rk4{.method = {.method = Method::kRk4}, .steps = 8};
+  if (fixed == nullptr) {
+    return refuse("chooses its steps by the state, so it has no derivative",
+                  {.choice = rk4, .tier = plan.tier});
+  }
+  if (task.guidance != 0 || !task.knots.empty()) {
+    return absl::FailedPreconditionError(
+        "derivatives are those of a solve without guidance and condition_knots; ask without them");
+  }
+  if (plan.tier == Tier::kFast) {
+    Plan exact = plan;
+    exact.tier = Tier::kExact;
+    return refuse("is of tier fast, which has no derivatives", exact);
+  }
+  return absl::OkStatus();
 }
 
 constexpr char kPerRowLabel[] = "auto:per_row";  // one for all targets
@@ -201,6 +227,7 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckGuidance(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckKnots(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckDerivative(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
@@ -228,7 +255,14 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits) {
   HS_RETURN_IF_ERROR(terms.plan.status());
+  if (task.derivative != Derivative::kNone && task.want_bound) {
+    return absl::InvalidArgumentError("want_error_bound: a derivative has no bound of its error");
+  }
   HS_ASSIGN_OR_RETURN(ServedPlan served, PlanFor(*terms.plan, model, task));
+  if (task.derivative != Derivative::kNone && served.per_row) {
+    return absl::FailedPreconditionError(
+        "an automatic plan per row has no derivative; ask for one plan, as in 'rk4:8'");
+  }
   HS_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolveOne(served.plan, terms, model, task, limits));
   resolved.reason = std::move(served.reason);
   if (task.want_bound || served.per_row) resolved.bound_factor = BoundFactor(resolved, model, task);

@@ -15,8 +15,9 @@ struct Task {
   Direction direction = Direction::kForward;
   std::array<double, 2> span = {0, 1};  // on the solver's own clock
   Entry entry = Entry::kInput;
-  std::vector<double> save_at;   // strictly increasing depths within the span
-  bool log_density = false;      // of each row, beside the state
+  std::vector<double> save_at;  // strictly increasing depths within the span
+  bool log_density = false;     // of each row, beside the state
+  Derivative derivative = Derivative::kNone;
   bool want_state = true;        // z(s1)
   bool want_depth = false;       // the depth at which each row ended
   bool want_outputs = false;     // y = h_y(z(s1))

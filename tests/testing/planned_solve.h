@@ -43,6 +43,8 @@ struct PlannedSolve {
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
   TensorView condition = {};  // of the rows, or one for all
+  Derivative derivative = Derivative::kNone;
+  TensorView vector = {}, condition_vector = {};  // as Segment's
   bool want_distance = false;
   TensorView guidance = {};  // F64, of the rows, or one for all
   ConditionKnots knots = {};
@@ -59,6 +61,7 @@ inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
                  .save_at = solve.save_at,
                  .want_outputs = solve.want_outputs,
                  .log_density = solve.log_density,
+                 .derivative = solve.derivative,
                  .want_distance = solve.want_distance,
                  .guidance = solve.guidance.shape.empty() ? 0 : solve.guidance.shape[1],
                  .knots = solve.knots};
@@ -77,6 +80,8 @@ inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSo
                      .data = rows,
                      .condition = solve.condition,
                      .guidance = solve.guidance,
+                     .vector = solve.vector,
+                     .condition_vector = solve.condition_vector,
                      .control = ControlOf(solve)});
 }
 

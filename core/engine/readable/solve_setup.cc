@@ -8,6 +8,7 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/net/table.h"
@@ -45,10 +46,10 @@ at::ScalarType SolveDtype(const BatchSpec& spec) {
   return spec.log_density == LogDensity::kStepMap ? at::kDouble : ResultDtype(spec);
 }
 
-at::Tensor PaddedMap::Apply(const at::Tensor& rows) const {
+Dual PaddedMap::Apply(const Dual& rows) const {
   if (net.empty()) return rows;
-  const int64_t count = rows.size(0);
-  return KeepRows({net.Apply(PadRows({rows, {}}, padding.Rows(count)).value, {}), {}}, count).value;
+  const int64_t count = rows.value.size(0);
+  return KeepRows(net.Apply(PadRows(rows, padding.Rows(count)), Dual()), count);
 }
 
 SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at::Device device) {

@@ -30,6 +30,7 @@ State ForEachPart(const State& like, const Make& make) {
                .tangents = {},
                .log_density = {},
                .condition = like.condition,
+               .condition_tangents = like.condition_tangents,
                .guidance = like.guidance};
   for (const Part& part : kParts) {
     if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
@@ -97,10 +98,12 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
                            const State& of) const {
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
   Dual depth_tensor, condition;
-  if (net.uses_condition()) condition.value = ConditionAt(options_.knots, of.condition, depth);
+  if (net.uses_condition()) {
+    condition = {ConditionAt(options_.knots, of.condition, depth), of.condition_tangents};
+  }
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
-  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded),
-                           PadRows(condition, padded).value);
+  const Dual y =
+      net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded), PadRows(condition, padded));
   return KeepRows(y, rows);
 }
 
@@ -172,6 +175,9 @@ State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) c
     if (!(z.*brought).defined()) continue;
     gathered.*brought = (z.*brought).index_select(0, rows.to((z.*brought).device()));
   }
+  if (z.condition_tangents.defined()) {
+    gathered.condition_tangents = z.condition_tangents.index_select(1, rows);
+  }
   return gathered;
 }
 
@@ -181,6 +187,9 @@ State TensorSpace::Join(const State& a, const State& b) const {
   });
   for (const auto brought : kBrought) {
     if ((a.*brought).defined()) joined.*brought = at::cat({a.*brought, b.*brought}, 0);
+  }
+  if (a.condition_tangents.defined()) {
+    joined.condition_tangents = at::cat({a.condition_tangents, b.condition_tangents}, 1);
   }
   return joined;
 }
@@ -243,6 +252,7 @@ State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
           .tangents = scaled.tangents,
           .log_density = z.log_density,
           .condition = z.condition,
+          .condition_tangents = z.condition_tangents,
           .guidance = z.guidance};
 }
 

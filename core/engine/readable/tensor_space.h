@@ -1,7 +1,7 @@
 // LibTorch tensors as a StateSpace. The readable engine solves over it, and the trainer
 // differentiates through it. Immutable, so several threads may use one. Every operation is a
-// differentiable tensor operation, except Finite, ErrorNorms and the determinant in AfterStep. All
-// throw as LibTorch does.
+// differentiable tensor operation, except Finite and ErrorNorms; the determinant in AfterStep has a
+// first derivative only. All throw as LibTorch does.
 //
 // The result of a row depends on that row only: sums and products are rounded one by one (never
 // fused), numbers with one value for each row are computed in plain C++ on doubles, and RowPadding
@@ -54,6 +54,7 @@ class TensorSpace {
 
   struct State {
     at::Tensor z;  // [B, ...]
+    // Without a log-density: [T, B, ...], derivatives along T directions, or undefined.
     // kStepMap: [T, B, ...], the derivatives of z by each of the T numbers of the state at the
     // start of the step. With the input state_0: at the start of the solve.
     at::Tensor tangents;
@@ -63,6 +64,7 @@ class TensorSpace {
     // [B, features], or with knots its values at them, [B, knots * features]; constant over the
     // solve; undefined in slopes and where the model has none.
     at::Tensor condition = {};
+    at::Tensor condition_tangents = {};  // [T, B, features]; undefined: zeros
     // F64 [B, 1 + weights] on the CPU: the number of steps that the row has made, then its weights
     // of guidance, one for the solve or one for each step. Undefined in slopes and without
     // guidance.
@@ -72,6 +74,13 @@ class TensorSpace {
   explicit TensorSpace(Options options);
 
   const Options& options() const { return options_; }
+
+  // Whether a step needs the tangents at its start, so that its derivative needs theirs.
+  bool carries_tangents() const {
+    return options_.log_density == LogDensity::kStepMap && uses_first_state_;
+  }
+  // Whether a step reads z(s0).
+  bool uses_first_state() const { return uses_first_state_; }
 
   // The state at the start of a solve. z has the dtype and device of the nets, and so has the
   // condition of a conditional model; guidance is F64 [B, weights] on the CPU.
