@@ -126,6 +126,7 @@ CallLimits LimitsOf(const Options& options) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
   return {.request_rows_max = options.request_rows_max,
+          .receive_bytes_max = options.receive_bytes_max,
           .request_bytes_max = options.queue_bytes_max,
           .request_macs_max = options.pending_macs_max,
           .batch_macs_max = options.batch_macs_max,
