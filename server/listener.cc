@@ -122,8 +122,7 @@ absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& addr
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   SetArguments(limits, builder);
-  const std::vector<CallService> reflection =
-      MakeReflectionServices({service.name}, environment);
+  const std::vector<CallService> reflection = MakeReflectionServices({service.name}, environment);
   std::vector<const CallService*> services = {&service};
   for (const CallService& version : reflection) services.push_back(&version);
   listener.calls = Register(services, environment, builder);

@@ -178,11 +178,12 @@ std::vector<CallService> MakeReflectionServices(std::vector<std::string> service
   const Services listed = std::make_shared<const std::vector<std::string>>(std::move(services));
   std::vector<CallService> made;
   for (const std::string& version : versions) {
-    made.push_back({.name = version,
-                    .methods = {{"ServerReflectionInfo",
-                                 [listed, environment](grpc::GenericCallbackServerContext* context) {
-                                   return new ReflectionStream(listed, environment, context);
-                                 }}}});
+    made.push_back(
+        {.name = version,
+         .methods = {{"ServerReflectionInfo",
+                      [listed, environment](grpc::GenericCallbackServerContext* context) {
+                        return new ReflectionStream(listed, environment, context);
+                      }}}});
   }
   return made;
 }

@@ -36,7 +36,8 @@ class Call {
   // Takes the id that the request brings, unless it is empty or malformed; in the latter case Admit
   // fails. Call it before Admit.
   void TakeId(const std::string& asked);
-  // The call would fail again however often it is tried: RESOURCE_EXHAUSTED goes without a pushback.
+  // The call would fail again however often it is tried: RESOURCE_EXHAUSTED goes without a
+  // pushback.
   void ForbidRetry() { retry_helps_ = false; }
 
   const std::string& id() const { return id_; }

@@ -52,10 +52,9 @@ class Listed final : public grpc::Service {
     auto* const method = new grpc::internal::RpcServiceMethod(
         path_.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, nullptr);
     AddMethod(method);  // owns it
-    MarkMethodCallback(
-        0, new Handler([this, environment](grpc::CallbackServerContext* context) {
-          return new UnknownCall(environment, context, path_);
-        }));
+    MarkMethodCallback(0, new Handler([this, environment](grpc::CallbackServerContext* context) {
+                         return new UnknownCall(environment, context, path_);
+                       }));
   }
 
  private:
@@ -64,8 +63,8 @@ class Listed final : public grpc::Service {
 
 }  // namespace
 
-RegisteredCalls Register(const std::vector<const CallService*>& services,
-                         Environment* environment, grpc::ServerBuilder& builder) {
+RegisteredCalls Register(const std::vector<const CallService*>& services, Environment* environment,
+                         grpc::ServerBuilder& builder) {
   RegisteredCalls registered;
   std::map<std::string, CallStart> calls;
   for (const CallService* service : services) {

@@ -34,7 +34,7 @@ struct RegisteredCalls {
   // gRPC lists a service in reflection only if it has a method that is not generic.
   std::vector<std::unique_ptr<grpc::Service>> listed;
 };
-RegisteredCalls Register(const std::vector<const CallService*>& services,
-                         Environment* environment, grpc::ServerBuilder& builder);
+RegisteredCalls Register(const std::vector<const CallService*>& services, Environment* environment,
+                         grpc::ServerBuilder& builder);
 
 }  // namespace hyperserve

@@ -33,8 +33,8 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
 
  protected:
   // Reads the request into `request`, which lives as long as the call. Then calls Begin, or, where
-  // no whole request arrived in time, it does not decode or too many calls are open, Finish. `environment` and `context`
-  // must outlive the call.
+  // no whole request arrived in time, it does not decode or too many calls are open, Finish.
+  // `environment` and `context` must outlive the call.
   IncomingCall(Environment* environment, grpc::GenericCallbackServerContext* context,
                std::string_view name, CallKind kind, google::protobuf::Message* request);
   ~IncomingCall() override = default;
@@ -82,8 +82,8 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   // another thread, which must be woken for it, so no caller waits for that.
   grpc::Alarm arrival_alarm_, reply_alarm_;
   std::atomic<bool> claimed_ = false;
-  int64_t arrival_ = 0;    // its ticket in the ledger of arrivals
-  bool counted_ = false;   // in the ledger of calls
+  int64_t arrival_ = 0;   // its ticket in the ledger of arrivals
+  bool counted_ = false;  // in the ledger of calls
   grpc::ByteBuffer received_;
 };
 

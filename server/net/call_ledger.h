@@ -1,6 +1,6 @@
 // Calls that are open, by client. Each takes memory, of ours and of gRPC, until it ends, and some
-// end only when their client wants: it may watch for hours, or ask and read no answer. So there is a
-// bound, and one client has at most half of it.
+// end only when their client wants: it may watch for hours, or ask and read no answer. So there is
+// a bound, and one client has at most half of it.
 #pragma once
 
 #include <algorithm>
