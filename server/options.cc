@@ -49,6 +49,7 @@ absl::Status CheckRange(std::string_view name, T value, double least, double mos
 }
 
 absl::Status CheckTexts(const Options& options) {
+  if (options.models.empty()) return absl::InvalidArgumentError("--models= names no folder");
   const bool gpu = options.device.starts_with("cuda:") && options.device.size() > 5 &&
                    options.device.find_first_not_of("0123456789", 5) == std::string::npos;
   if (options.device != "cpu" && options.device != "cuda" && options.device != "auto" && !gpu) {
@@ -126,6 +127,7 @@ CallLimits LimitsOf(const Options& options) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
   return {.request_rows_max = options.request_rows_max,
+          .receive_bytes_max = options.receive_bytes_max,
           .request_bytes_max = options.queue_bytes_max,
           .request_macs_max = options.pending_macs_max,
           .batch_macs_max = options.batch_macs_max,

@@ -380,9 +380,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Catalog::Pin(std::string_view
   if (const auto found = served_.find(model); found != served_.end()) return found->second;
   return absl::NotFoundError(absl::StrCat(
       "no model '", absl::string_view(model.data(), std::min<size_t>(model.size(), 80)),
-      "'; loaded: ", absl::StrJoin(served_, ", ", [](std::string* out, const auto& entry) {
-        out->append(entry.first);
-      })));
+      served_.empty() ? "'; none is loaded" : "'; loaded: ",
+      absl::StrJoin(served_, ", ",
+                    [](std::string* out, const auto& entry) { out->append(entry.first); })));
 }
 
 bool Catalog::DropUnpinned() {

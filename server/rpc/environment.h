@@ -17,6 +17,7 @@
 #include "server/clock/clock.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
+#include "server/net/call_ledger.h"
 #include "server/registry/registry.h"
 #include "server/rpc/arrival_ledger.h"
 #include "server/rpc/model_events.h"
@@ -51,6 +52,8 @@ class Environment {
   Clock::TimePoint started;
   // True: the process holds as much memory as it may. New calls are shed.
   std::atomic<bool> memory_full{false};
+  // Calls that are open, but those of Admin.
+  CallLedger calls;
   // Requests that are arriving.
   ArrivalLedger arrivals;
   // Replies that are on their way.

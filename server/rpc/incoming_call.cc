@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "server/calls/limits.h"
 
 namespace hyperserve {
@@ -15,12 +16,18 @@ IncomingCall::IncomingCall(Environment* environment, grpc::GenericCallbackServer
     : environment_(environment),
       context_(context),
       request_(request),
+      kind_(kind),
       peer_(PeerOf(*context)),
       call_(environment, context, name, kind) {
   line_->call = this;
 }
 
 void IncomingCall::Read() {
+  if (const absl::Status open = Open(); !open.ok()) {
+    claimed_ = true;
+    Finish(call_.End(open));
+    return;
+  }
   const Clock::TimePoint limit =
       environment_->clock->Now() + environment_->limits.request_arrival_max;
   Alarm(arrival_alarm_, std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
@@ -29,6 +36,14 @@ void IncomingCall::Read() {
     if (line->call != nullptr) line->call->ShedArrival();
   });
   StartRead(&received_);
+}
+
+// Whoever reaches Admin may always act.
+absl::Status IncomingCall::Open() {
+  if (kind_ == CallKind::kAdmin) return absl::OkStatus();
+  HS_RETURN_IF_ERROR(environment_->calls.Join(peer_));
+  counted_ = true;
+  return absl::OkStatus();
 }
 
 void IncomingCall::OnReadDone(bool ok) {
@@ -40,7 +55,7 @@ void IncomingCall::OnReadDone(bool ok) {
     status = Decode();
   } else if (context_->IsCancelled()) {
     status = absl::CancelledError(
-        "no whole request arrived: the client went away, or it is over receive_bytes_max");
+        "no whole request arrived: the client went away, or connections hold too much memory");
   } else {
     status = absl::InvalidArgumentError("the call brought no request message");
   }
@@ -52,6 +67,14 @@ void IncomingCall::OnReadDone(bool ok) {
 }
 
 absl::Status IncomingCall::Decode() {
+  const auto bytes = static_cast<int64_t>(received_.Length());
+  if (bytes > environment_->limits.receive_bytes_max) {
+    received_.Clear();
+    call_.ForbidRetry();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the request has ", bytes, " bytes, more than receive_bytes_max = ",
+                     environment_->limits.receive_bytes_max, "; send fewer rows at a time"));
+  }
   grpc::ProtoBufferReader reader(&received_);
   const bool parsed = request_->ParseFromZeroCopyStream(&reader);
   received_.Clear();
@@ -111,6 +134,7 @@ void IncomingCall::OnDone() {
     line_->call = nullptr;
   }
   environment_->arrivals.Leave(arrival_);
+  if (counted_) environment_->calls.Leave(peer_);
   Gone();
 }
 

@@ -33,8 +33,8 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
 
  protected:
   // Reads the request into `request`, which lives as long as the call. Then calls Begin, or, where
-  // no whole request arrived in time or it does not decode, Finish. `environment` and `context`
-  // must outlive the call.
+  // no whole request arrived in time, it does not decode or too many calls are open, Finish.
+  // `environment` and `context` must outlive the call.
   IncomingCall(Environment* environment, grpc::GenericCallbackServerContext* context,
                std::string_view name, CallKind kind, google::protobuf::Message* request);
   ~IncomingCall() override = default;
@@ -67,12 +67,14 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   void GiveUpArrival();
   void ShedArrival();
   void TryCancel();
+  absl::Status Open();
   absl::Status Decode();
   bool Claim() { return !claimed_.exchange(true); }  // who begins or refuses
 
   Environment* const environment_;
   grpc::GenericCallbackServerContext* const context_;
   google::protobuf::Message* const request_;
+  const CallKind kind_;
   const std::string peer_;
   Call call_;
   const std::shared_ptr<Line> line_ = std::make_shared<Line>();
@@ -80,7 +82,8 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   // another thread, which must be woken for it, so no caller waits for that.
   grpc::Alarm arrival_alarm_, reply_alarm_;
   std::atomic<bool> claimed_ = false;
-  int64_t arrival_ = 0;  // its ticket in the ledger
+  int64_t arrival_ = 0;   // its ticket in the ledger of arrivals
+  bool counted_ = false;  // in the ledger of calls
   grpc::ByteBuffer received_;
 };
 

@@ -99,6 +99,8 @@ TEST_F(ModelsTest, AnUnloadedModelStaysOutWhateverThePollSees) {
   ASSERT_TRUE(Unload("tiny_flow").ok());
   EXPECT_FALSE(Served("tiny_flow"));
   EXPECT_EQ(Unload("tiny_flow").code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(registry_->Pin("tiny_flow").status().message()),
+              HasSubstr("no model 'tiny_flow'; none is loaded"));
   ChangeBase();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(Served("tiny_flow"));
