@@ -69,7 +69,7 @@ std::vector<char*> ParseFlags(const std::string& program, int argc, char** argv)
   if (const std::string unknown = UnknownOption(argc, argv); !unknown.empty()) {
     std::fprintf(stderr, "%s: no option %s; there are %s\nsee `%s --help`\n", program.c_str(),
                  unknown.c_str(), KnownOptions().c_str(), program.c_str());
-    std::exit(kUsageExitCode);
+    std::exit(kUsageExitCode);  // NOLINT(concurrency-mt-unsafe): the only thread yet
   }
   on_exit(TurnIntoUsageExit, nullptr);
   parsing = true;
