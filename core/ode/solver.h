@@ -216,7 +216,7 @@ void BatchSolver<Space>::EndFixedMove(Move& move) {
     Row& row = rows_.row[i];
     row.counts.accepted += 1;
     row.s = move.s_next[i];
-    row.step += row.s == GridDepth(options_, row, row.step + 1) ? 1 : 0;  // else a break cut it
+    row.step += row.s == GridDepth(options_, row) ? 1 : 0;  // else a break cut it
     if (row.step == std::get<FixedSteps>(row.control).steps) row.ended = RowStatus::kConverged;
   }
 }

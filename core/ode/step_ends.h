@@ -20,6 +20,11 @@ inline double DepthSlack(const SolveOptions& options) {
          std::max(std::abs(options.s0), std::abs(options.s1));
 }
 
+// Where the row's next fixed step ends on the grid of its plan.
+inline double GridDepth(const SolveOptions& options, const Row& row) {
+  return DepthOfStep(options, row.step + 1, std::get<FixedSteps>(row.control).steps);
+}
+
 // The first break after depth s; s1 where there is none.
 inline double NextBreak(const SolveOptions& options, double s) {
   const auto next =
@@ -34,8 +39,7 @@ inline NextStep NextStepOf(const SolveOptions& options, const Row& row) {
   if (options.stepping == Stepping::kErrorControlled) {
     return ClampStep(row.s, row.eps, next_break);
   }
-  const double on_grid =
-      DepthOfStep(options, row.step + 1, std::get<FixedSteps>(row.control).steps);
+  const double on_grid = GridDepth(options, row);
   const bool cut = next_break < on_grid - DepthSlack(options);
   return StepTo(row.s, cut ? next_break : on_grid, options.s1);
 }
