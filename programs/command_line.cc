@@ -87,7 +87,7 @@ std::vector<char*> ParseFlags(const std::string& program, int argc, char** argv)
   if (const std::string wrong = WrongOption(argc, argv); !wrong.empty()) {
     std::fprintf(stderr, "%s: %s\nsee `%s --help`\n", program.c_str(), wrong.c_str(),
                  program.c_str());
-    std::exit(kUsageExitCode);
+    std::exit(kUsageExitCode);  // NOLINT(concurrency-mt-unsafe): the only thread yet
   }
   on_exit(TurnIntoUsageExit, nullptr);
   parsing = true;

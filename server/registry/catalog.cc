@@ -168,10 +168,10 @@ void Catalog::LookAtFolders() {
 void Catalog::SetProblem(const std::string& name, std::string problem) {
   auto now = std::make_shared<ServedModel>(**Pin(name));
   now->problem = std::move(problem);
-  Show(name, std::move(now));
+  Show(name, now);
 }
 
-void Catalog::Show(const std::string& name, std::shared_ptr<ServedModel> now) {
+void Catalog::Show(const std::string& name, const std::shared_ptr<ServedModel>& now) {
   std::shared_ptr<const ServedModel> before;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -350,7 +350,7 @@ void Catalog::ShowStates(const std::string& name, const LoadedModel& loaded) {
   auto now = std::make_shared<ServedModel>(**Pin(name));
   now->corrections.clear();
   for (const Shelf& shelf : loaded.shelves) now->corrections.push_back(shelf.state());
-  Show(name, std::move(now));
+  Show(name, now);
 }
 
 void Catalog::Report(const Event& event) const {

@@ -246,7 +246,7 @@ absl::StatusOr<GenerationFiles> ReadCandidateFiles(const std::string& folder) {
   GenerationFiles files;
   for (const GenerationFileRule& rule : kGenerationFileRules) {
     const std::string name(rule.name);
-    absl::StatusOr<std::string> bytes = ReadFile(folder + "/" + name, rule.bytes_max);
+    absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(folder, "/", name), rule.bytes_max);
     if (absl::IsNotFound(bytes.status())) continue;
     if (!bytes.ok()) return bytes.status();
     files[name] = *std::move(bytes);

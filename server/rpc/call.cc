@@ -95,6 +95,7 @@ void LogCall(Environment& environment, const EndedCall& call, const grpc::Status
     if (!turn.log) return;
     others = turn.others;
   }
+  if (!Logs(LevelOf(status.error_code()))) return;
   LogLine line = NewLogLine();
   line.Add("call", call.name)
       .Add("id", call.id)

@@ -14,6 +14,7 @@
 
 #include "server/batching/batcher.h"
 #include "server/calls/limits.h"
+#include "server/clock/alarm_clock.h"
 #include "server/clock/clock.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
@@ -68,6 +69,8 @@ class Environment {
   std::string models_folder;
   // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
+  // The limits of calls: what ends those that take too long.
+  AlarmClock alarms;
 
   // Null until the models are loaded and warm, and again at the end of a shutdown. While it is null
   // calls are answered UNAVAILABLE.

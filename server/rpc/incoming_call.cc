@@ -30,7 +30,7 @@ void IncomingCall::Read() {
   }
   const Clock::TimePoint limit =
       environment_->clock->Now() + environment_->limits.request_arrival_max;
-  Alarm(arrival_alarm_, std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
+  Alarm(std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
   arrival_ = environment_->arrivals.Join(environment_->clock->Now(), [line = line_] {
     const std::lock_guard lock(line->mutex);
     if (line->call != nullptr) line->call->ShedArrival();
@@ -49,7 +49,7 @@ absl::Status IncomingCall::Open() {
 void IncomingCall::OnReadDone(bool ok) {
   environment_->arrivals.Leave(arrival_);
   if (!Claim()) return;
-  ++line_->alarm;  // the arrival's alarm counts no more
+  CallOffAlarm();
   absl::Status status;
   if (ok) {
     status = Decode();
@@ -100,19 +100,20 @@ void IncomingCall::ShedArrival() {
 
 void IncomingCall::TryCancel() { context_->TryCancel(); }
 
-void IncomingCall::CancelAt(Clock::TimePoint limit) {
-  Alarm(reply_alarm_, limit, &IncomingCall::TryCancel);
+void IncomingCall::CancelAt(Clock::TimePoint limit) { Alarm(limit, &IncomingCall::TryCancel); }
+
+void IncomingCall::Alarm(Clock::TimePoint limit, void (IncomingCall::*act)()) {
+  const std::lock_guard lock(line_->mutex);
+  if (line_->call == nullptr) return;
+  line_->alarm = environment_->alarms.Set(limit - environment_->clock->Now(), [line = line_, act] {
+    const std::lock_guard lock(line->mutex);
+    if (line->call != nullptr) (line->call->*act)();
+  });
 }
 
-void IncomingCall::Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)()) {
-  const auto left = limit - environment_->clock->Now();
-  alarm.Set(std::chrono::system_clock::now() +
-                std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-            [line = line_, number = ++line_->alarm, act](bool fired) {
-              if (!fired) return;
-              const std::lock_guard lock(line->mutex);
-              if (line->call != nullptr && line->alarm == number) (line->call->*act)();
-            });
+void IncomingCall::CallOffAlarm() {
+  const std::lock_guard lock(line_->mutex);
+  environment_->alarms.CallOff(line_->alarm);
 }
 
 grpc::ByteBuffer IncomingCall::Serialize(const google::protobuf::Message& message) {
@@ -132,6 +133,7 @@ void IncomingCall::OnDone() {
   {
     const std::lock_guard lock(line_->mutex);
     line_->call = nullptr;
+    environment_->alarms.CallOff(line_->alarm);
   }
   environment_->arrivals.Leave(arrival_);
   if (counted_) environment_->calls.Leave(peer_);

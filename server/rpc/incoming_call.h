@@ -4,7 +4,6 @@
 #pragma once
 
 #include <google/protobuf/message.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
@@ -16,6 +15,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "server/clock/alarm_clock.h"
 #include "server/clock/clock.h"
 #include "server/rpc/call.h"
 #include "server/rpc/environment.h"
@@ -23,8 +23,8 @@
 
 namespace hyperserve {
 
-// Create it with new: a derived class deletes itself in Gone. gRPC's threads and its alarms call it
-// at the same time.
+// Create it with new: a derived class deletes itself in Gone. gRPC's threads and the alarm clock's
+// call it at the same time.
 class IncomingCall : public grpc::ServerGenericBidiReactor {
  public:
   // Belongs to the thread that begins, then to the one that answers.
@@ -57,13 +57,15 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   // What an alarm that fires late may touch; OnDone empties it.
   struct Line {
     std::mutex mutex;
-    IncomingCall* call;         // guarded by mutex; null: the call is gone
-    std::atomic<int> alarm{0};  // the number of the one that counts
+    // Guarded by mutex.
+    IncomingCall* call;        // null: the call is gone
+    AlarmClock::Ticket alarm;  // a call has one at a time
   };
 
   void OnReadDone(bool ok) final;
   void OnDone() final;
-  void Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)());
+  void Alarm(Clock::TimePoint limit, void (IncomingCall::*act)());
+  void CallOffAlarm();
   void GiveUpArrival();
   void ShedArrival();
   void TryCancel();
@@ -78,9 +80,6 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   const std::string peer_;
   Call call_;
   const std::shared_ptr<Line> line_ = std::make_shared<Line>();
-  // Each is set at most once and ends with the call: gRPC hands an alarm that is called off to
-  // another thread, which must be woken for it, so no caller waits for that.
-  grpc::Alarm arrival_alarm_, reply_alarm_;
   std::atomic<bool> claimed_ = false;
   int64_t arrival_ = 0;   // its ticket in the ledger of arrivals
   bool counted_ = false;  // in the ledger of calls

@@ -14,6 +14,7 @@
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
 #include "core/model/net/net.h"
+#include "core/model/net/table.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_grid.h"
@@ -176,6 +177,7 @@ struct Hypersolver::Contents {
   int64_t macs = 0;
   std::map<int64_t, TableFacts> tables;
   std::unique_ptr<const NetWeights> weights;
+  std::unique_ptr<const BoundTables> bound;
 };
 
 namespace {
@@ -294,12 +296,14 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
     HS_ASSIGN_OR_RETURN(contents->weights,
                         ReadWeights(std::move(file), {{"net", contents->spec.net}}));
   }
+  contents->bound = std::make_unique<BoundTables>(contents->weights.get(), state);
   return std::shared_ptr<const Hypersolver>(new Hypersolver(std::move(contents)));
 }
 
 const HypersolverSpec& Hypersolver::spec() const { return contents_->spec; }
 int64_t Hypersolver::macs() const { return contents_->macs; }
 const NetWeights& Hypersolver::weights() const { return *contents_->weights; }
+const BoundTables& Hypersolver::tables() const { return *contents_->bound; }
 const Hypersolver::TableFacts* Hypersolver::table(int64_t evaluations) const {
   const auto found = contents_->tables.find(evaluations);
   return found == contents_->tables.end() ? nullptr : &found->second;

@@ -1,6 +1,6 @@
 // A loaded model and a loaded correction: spec, weights, digest and costs. Both are immutable after
-// loading, shared by pointer and safe for any number of threads. Only weights() leads to LibTorch
-// (core/model/net/net.h), so the server can hold models without LibTorch's headers.
+// loading, shared by pointer and safe for any number of threads. Only weights() and tables() lead
+// to LibTorch, so the server can hold models without LibTorch's headers.
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@
 
 namespace hyperserve {
 
-class NetWeights;  // core/model/net/net.h: the layers with their tensors, on any device and in any
-                   // dtype
+class NetWeights;   // core/model/net/net.h: the layers with their tensors, on any device and in any
+                    // dtype
+class BoundTables;  // core/model/net/table.h: the same of a learned solver's tables
 
 class Model {
  public:
@@ -78,6 +79,7 @@ class Hypersolver {
   };
   const TableFacts* table(int64_t evaluations) const;
   const NetWeights& weights() const;
+  const BoundTables& tables() const;
 
  private:
   struct Contents;
