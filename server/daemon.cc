@@ -228,6 +228,7 @@ absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
 absl::Status Daemon::Parts::OpenRegistry() {
   HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
                       Registry::Open({.repository = options.models,
+                                      .allow_code = AllowedCode(options),
                                       .read_only = options.read_only,
                                       .gate_margin = options.gate_margin,
                                       .poll_seconds = options.poll_seconds,

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "core/base/host_port.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
@@ -120,6 +121,11 @@ Options InForce(Options options, const Machine& machine) {
 std::vector<std::string> DevicesOf(const Options& options, const Machine& machine) {
   return options.device == "cuda" && !machine.gpus.empty() ? machine.gpus
                                                            : std::vector{options.device};
+}
+
+std::set<std::string> AllowedCode(const Options& options) {
+  const std::vector<std::string> names = absl::StrSplit(options.allow_code, ',', absl::SkipEmpty());
+  return {names.begin(), names.end()};
 }
 
 CallLimits LimitsOf(const Options& options) {

@@ -72,7 +72,8 @@ absl::Status Catalog::LoadOrReport(const std::string& folder, const char* source
 absl::Status Catalog::LoadModel(const std::string& folder, const char* source) {
   LoadedModel fresh = {
       .folder = folder, .model = nullptr, .shelves = {}, .stamp = StampOfModel(folder)};
-  HS_ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served, ReadModelFolder(folder));
+  HS_ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served,
+                      ReadModelFolder(folder, options_.allow_code));
   fresh.model = served->model;
   HS_RETURN_IF_ERROR(services_.go_on());
   if (services_.warm)
