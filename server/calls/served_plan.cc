@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/choose_ladder.h"
