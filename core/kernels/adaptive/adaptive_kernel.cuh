@@ -327,7 +327,7 @@ template <FlowActivation kActivation, int kWidth, int kOutputs>
 __global__ void __launch_bounds__(kAdaptiveWarps * 32, 1)
     FlowAdaptiveKernel(const __grid_constant__ FlowAdaptiveLaunch launch) {
   using Net = FlowExactDevice<kActivation, kWidth, kOutputs>;
-  StartImageCopy(launch.image, launch.layout.bytes);
+  StartImageCopy(launch.image, 0, launch.layout.bytes);
   float* weights = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16);
   for (int i = threadIdx.x; i < kStagesMax * kStagesMax; i += blockDim.x) {
     weights[i] = launch.plan.weights[i / kStagesMax][i % kStagesMax];

@@ -121,14 +121,14 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
         value.a[i / 2].halves[i % 2 * 2 + m] = PackHalves(
             Act::Apply(sums.v[i][2 * m], slopes.x), Act::Apply(sums.v[i][2 * m + 1], slopes.y));
       });
+      BeginProducts();  // keeps the compiler from moving activations behind the barrier
       ProductTurns::Take();
 #pragma unroll
       for (int t = 0; t < kFlowTangents; ++t) {
         Base::template Square<Bias::kNone>(net, l, tangents[t], sums);
         tangents[t] = Rounded(sums);
       }
-      Base::Square(net, l, value, sums);
-      ProductTurns::Pass();
+      Base::template Square<Bias::kAdd, Base::Turn::kPasses>(net, l, value, sums);
     }
     Activate(net, net.squares, sums, tangents, [](int, int, const float2&) {});
     y.value = Base::Last(net, sums);

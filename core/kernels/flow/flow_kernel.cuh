@@ -9,12 +9,13 @@
 #include "core/kernels/flow/flow_rows.cuh"
 #include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/flow/flow_solve.cuh"
+#include "core/kernels/flow/flow_team.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
 
 // Warps of a block: four warpgroups, and two of them where tangents take registers.
-constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kValues ? 16 : 8; }
+constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kTangents ? 8 : 16; }
 inline constexpr int kGroupRows = 4 * kWarpRows;  // of a warpgroup
 
 struct FlowLaunch {
@@ -44,7 +45,7 @@ template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutp
 __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     FlowKernel(const __grid_constant__ FlowLaunch launch) {
   using Solver = FlowSolver<kKind, kActivation, kWidth, kOutputs>;
-  StartImageCopy(launch.image, launch.layout.bytes);
+  StartImageCopy(launch.image, 0, launch.layout.bytes);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
@@ -84,14 +85,53 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
   if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::End();
 }
 
+// For few rows: a block solves kWarpRows.
+template <FlowActivation kActivation, int kWidth, int kOutputs>
+__global__ void __launch_bounds__(FlowTeamWarps(kWidth) * 32)
+    FlowTeamKernel(const __grid_constant__ FlowLaunch launch) {
+  using Solver = FlowSolver<FlowSolveKind::kTeam, kActivation, kWidth, kOutputs>;
+  const FlowLayout& layout = launch.layout;
+  // What the field's first two layers read goes ahead; a table's nodes stand behind everything.
+  const bool by_table = layout.evaluations >= 0;
+  const uint32_t first_end = by_table ? layout.bytes : layout.field.square;
+  const uint32_t second_end = min(first_end + Solver::Net::kSquareBytes, layout.bytes);
+  StartImageCopy(launch.image, 0, first_end);
+  StartImageCopy(launch.image, first_end, second_end);
+  StartImageCopy(launch.image, second_end, layout.bytes);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float* vectors = reinterpret_cast<float*>(flow_shared + layout.bytes / 16) +
+                   warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
+  const RowAccess<Solver::Net::kHalves> access(launch.rows, layout.dimensions);
+  Solver solver(layout, launch.steps, typename Solver::Vectors(vectors));
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarpRows;
+  typename Solver::Vector z;
+  if (launch.rows.z0 != nullptr) {
+    z = access.Read(first);
+  } else {
+    typename Solver::Vector unused;
+    access.Noise(first, first, z, unused);
+  }
+  AwaitImageParts<2>();
+  __syncthreads();
+  uint32_t unfit = 0;
+  const typename Solver::Vector end = solver.Solve(z, unfit);
+  if (warp == 0) access.Write(first, end, unfit);
+}
+
 template <FlowActivation kActivation, int kWidth>
 FlowKernelPointer FlowKernelOfWidth(FlowSolveKind kind, int outputs) {
   using enum FlowSolveKind;
-  if (kind == kTangents) {
-    return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
+  switch (kind) {
+    case kTangents:
+      return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
+    case kTeam:
+      return outputs == 2 ? FlowTeamKernel<kActivation, kWidth, 2>
+                          : FlowTeamKernel<kActivation, kWidth, 8>;
+    case kValues:
+      return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
+                          : FlowKernel<kValues, kActivation, kWidth, 8>;
   }
-  return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
-                      : FlowKernel<kValues, kActivation, kWidth, 8>;
+  return nullptr;
 }
 
 // For a layout's width and outputs; null: there is none.

@@ -37,16 +37,25 @@ __device__ __forceinline__ const T* Image(uint32_t offset) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(flow_shared) + offset);
 }
 
-__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
+// Bytes [begin, end) of the image, multiples of 16. Each call is a part of its own.
+__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t begin, uint32_t end) {
+#pragma unroll 4
+  for (uint32_t i = begin / 16 + threadIdx.x; i < end / 16; i += blockDim.x) {
     const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
                  : "memory");
   }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// All parts of this thread but the last kParts.
+template <int kParts = 0>
+__device__ __forceinline__ void AwaitImageParts() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kParts) : "memory");
 }
 
 __device__ __forceinline__ void AwaitImageCopy() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  AwaitImageParts();
   PublishToProducts();
   __syncthreads();
 }
@@ -93,6 +102,9 @@ class FlowNetDevice {
   using State = Vector;
   using Vectors = LaneVectors<kHalves, kParts>;
   using LayerSums = Sums<kWidth>;
+  // Of the matrix of a square layer, whose last step has the bias.
+  static constexpr int kDepths = kWidth + 16;
+  static constexpr uint32_t kSquareBytes = kWidth * kDepths * 2;
 
   // What a net reads beside the state that it is evaluated at.
   struct Inputs {
@@ -148,8 +160,19 @@ class FlowNetDevice {
   static __device__ __forceinline__ void First(const FlowNetLayout& net, const Vector& state,
                                                const Inputs& inputs, LayerSums& sums,
                                                uint32_t& unfit) {
+    ForEachInput(net, state, inputs, unfit, [&](const Vector& x, int step, Bias bias) {
+      AddVector(net, x, step, bias, sums);
+    });
+  }
+
+  // add(x, step, bias): of each vector that the net reads, its first step of the first layer, and
+  // whether the bias comes with it.
+  template <class Add>
+  static __device__ __forceinline__ void ForEachInput(const FlowNetLayout& net, const Vector& state,
+                                                      const Inputs& inputs, uint32_t& unfit,
+                                                      const Add& add) {
     Check(net, state, unfit);
-    AddVector(net, state, 0, Bias::kAdd, sums);
+    add(state, 0, Bias::kAdd);
 #pragma unroll 1
     for (int i = 0; i < net.inputs; ++i) {
       const int slot = Image<int>(net.list)[i];
@@ -164,7 +187,7 @@ class FlowNetDevice {
         x = inputs.vectors.Load(slot);
       }
       Check(net, x, unfit);
-      AddVector(net, x, (i + 1) * kHalves, Bias::kNone, sums);
+      add(x, (i + 1) * kHalves, Bias::kNone);
     }
   }
 
@@ -180,6 +203,18 @@ class FlowNetDevice {
   static __device__ __forceinline__ void AddVector(const FlowNetLayout& net, const Vector& x,
                                                    int step, Bias bias, LayerSums& sums) {
     OperandA a[kHalves];
+    SplitVector(x, bias, a);
+    BeginProducts();
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      AddStep(sums, a[h], Tiles(Address(net.first) + (step + h) * kWidth * 32, 2 * kFlowTileBytes),
+              0, step + h);
+    }
+    EndProducts(sums);
+  }
+
+  static __device__ __forceinline__ void SplitVector(const Vector& x, Bias bias,
+                                                     OperandA (&a)[kHalves]) {
     // A lane's last depth: one where the first step's matrix has the bias.
     const uint32_t one = bias == Bias::kAdd && threadIdx.x % 4 < 2 ? kOne << 16 : 0u;
 #pragma unroll
@@ -190,13 +225,6 @@ class FlowNetDevice {
         a[h].halves[m + 2] = (a[h].halves[m] & 0xFFFFu) | (h == 0 ? one : 0u);
       }
     }
-    BeginProducts();
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      AddStep(sums, a[h], Tiles(Address(net.first) + (step + h) * kWidth * 32, 2 * kFlowTileBytes),
-              0, step + h);
-    }
-    EndProducts(sums);
   }
 
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
@@ -226,19 +254,28 @@ class FlowNetDevice {
     return {{one, one, 0u, 0u}};
   }
 
-  // The sums of square layer `square` (from 0).
-  template <Bias kBias = Bias::kAdd>
+  enum class Turn { kKeeps, kPasses };
+
+  // The sums of square layer `square` (from 0). A turn passes some steps before their end, so that
+  // those of the other warpgroup are there when the tensor cores are free.
+  template <Bias kBias = Bias::kAdd, Turn kTurn = Turn::kKeeps>
   static __device__ __forceinline__ void Square(const FlowNetLayout& net, int square,
                                                 const Hidden& x, LayerSums& sums) {
-    constexpr int kDepths = kWidth + 16;
-    const Tiles matrix(Address(net.square) + square * kWidth * kDepths * 2,
-                       kDepths / 8 * kFlowTileBytes);
+    constexpr int kStepsAfterTurn = 3;
+    constexpr int kStepsInAll = kSteps + (kBias == Bias::kAdd);
+    const Tiles matrix(Address(net.square) + square * kSquareBytes, kDepths / 8 * kFlowTileBytes);
     BeginProducts();
 #pragma unroll
-    for (int k = 0; k < kSteps + (kBias == Bias::kAdd); ++k) {
+    for (int k = 0; k < kStepsInAll; ++k) {
       AddStep(sums, k < kSteps ? x.a[k] : Ones(), matrix, k, k);
+      if (kTurn == Turn::kPasses && k + 1 + kStepsAfterTurn == kStepsInAll) EndPart();
     }
-    EndProducts(sums);
+    EndPart();
+    if constexpr (kTurn == Turn::kPasses) {
+      AwaitAllButLastPart();
+      ProductTurns::Pass();
+    }
+    AwaitProducts(sums);
   }
 
   // Of columns 8 i + 2 q and the next.

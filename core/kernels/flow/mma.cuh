@@ -9,8 +9,8 @@
 // columns are `stride` bytes apart. AddStep takes a step of 16 depths, and forgets the sums so far
 // where `keep` is 0.
 //
-// On Hopper a warpgroup of four warps shares B (wgmma): its four warps call these functions
-// together, and products are done at EndProducts.
+// On Hopper a warpgroup of four warps shares B (wgmma), where there are at least 64 columns: its
+// four warps call these functions together, and products are done at EndProducts.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -56,6 +56,34 @@ struct Tiles {
   uint32_t stride;
 };
 
+// By the warp alone, on any device.
+template <int kColumns>
+__device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, const Tiles& b,
+                                        int step, int keep) {
+  const uint32_t lane = threadIdx.x % 32;
+  // Four tiles at once: two of columns, two of depths; eight lanes name the rows of each.
+  const uint32_t stride = b.stride * 16;
+  const uint32_t row = (b.start & 0xFFFFu) * 16 + (2 * step + lane / 8 % 2) * kFlowTileBytes +
+                       lane / 16 * stride + lane % 8 * 16;
+#pragma unroll
+  for (int i = 0; i < kColumns / 8; i += 2) {
+    uint32_t tiles[4];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
+                 : "r"(row + i * stride));
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float(&v)[4] = d.v[i + j];
+      if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+          : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
+            "r"(tiles[2 * j]), "r"(tiles[2 * j + 1]));
+    }
+  }
+}
+
 #if HYPERSERVE_WGMMA
 
 #define HS_SUMS(v) "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
@@ -96,13 +124,25 @@ __device__ __forceinline__ void AddStep(Sums<128>& d, const OperandA& a, const T
 __device__ __forceinline__ void BeginProducts() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+// The steps since the last call are a part of a product of their own, for AwaitProducts.
+__device__ __forceinline__ void EndPart() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// All parts but the last are done.
+__device__ __forceinline__ void AwaitAllButLastPart() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
 // What was added since BeginProducts is done, and nothing reads the sums before.
 template <int kColumns>
-__device__ __forceinline__ void EndProducts(Sums<kColumns>& d) {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+__device__ __forceinline__ void AwaitProducts(Sums<kColumns>& d) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < kColumns / 8; ++i) asm volatile("" : HS_SUMS(d.v[i])::"memory");
+}
+template <int kColumns>
+__device__ __forceinline__ void EndProducts(Sums<kColumns>& d) {
+  EndPart();
+  AwaitProducts(d);
 }
 // Shared memory that threads wrote becomes visible to products, before the barrier that follows.
 __device__ __forceinline__ void PublishToProducts() {
@@ -144,34 +184,11 @@ class ProductTurns {
 
 #else
 
-template <int kColumns>
-__device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, const Tiles& b,
-                                        int step, int keep) {
-  const uint32_t lane = threadIdx.x % 32;
-  // Four tiles at once: two of columns, two of depths; eight lanes name the rows of each.
-  const uint32_t stride = b.stride * 16;
-  const uint32_t row = (b.start & 0xFFFFu) * 16 + (2 * step + lane / 8 % 2) * kFlowTileBytes +
-                       lane / 16 * stride + lane % 8 * 16;
-#pragma unroll
-  for (int i = 0; i < kColumns / 8; i += 2) {
-    uint32_t tiles[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
-                 : "r"(row + i * stride));
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float(&v)[4] = d.v[i + j];
-      if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-          : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-          : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
-            "r"(tiles[2 * j]), "r"(tiles[2 * j + 1]));
-    }
-  }
-}
-
 __device__ __forceinline__ void BeginProducts() {}
+__device__ __forceinline__ void EndPart() {}
+__device__ __forceinline__ void AwaitAllButLastPart() {}
+template <int kColumns>
+__device__ __forceinline__ void AwaitProducts(Sums<kColumns>&) {}
 template <int kColumns>
 __device__ __forceinline__ void EndProducts(Sums<kColumns>&) {}
 __device__ __forceinline__ void PublishToProducts() {}

@@ -148,6 +148,13 @@ TEST_P(FusedEngineTest, LearnedTablesAreThoseOfTheOracle) {
       EXPECT_LT(RelativeError(fast.state, oracle.state, rows), 2e-3) << table.evaluations;
       EXPECT_EQ(fast.macs, oracle.macs);
       EXPECT_EQ(fast.nfe, oracle.nfe);
+      solve.log_density = LogDensity::kStepMap;
+      const BatchResult dense_oracle = EngineTest::Run(solve, rows);
+      solve.tier = Tier::kFast;
+      const BatchResult dense = EngineTest::Run(solve, rows);
+      EXPECT_LT(DensityError(dense, dense_oracle), 2e-3) << table.evaluations;
+      EXPECT_EQ(dense.macs, dense_oracle.macs);
+      EXPECT_EQ(dense.state.bytes, fast.state.bytes);
       EXPECT_EQ(fast.correction_evaluations, oracle.correction_evaluations);
     }
   }

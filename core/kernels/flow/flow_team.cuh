@@ -1,0 +1,180 @@
+// One evaluation of a net on 16 rows by all warps of a block, for launches of few rows, whose time
+// is that of one layer after the other. Each warp has a copy of the state and makes 16 columns of
+// each layer; hidden numbers pass through shared memory. Every sum has the order, and every row
+// therefore the bits, that FlowNetDevice gives it.
+#pragma once
+
+#include "core/kernels/flow/flow_fit.h"
+#include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/mma.cuh"
+
+namespace hyperserve::kernels {
+
+inline constexpr int kTeamColumns = 16;  // of a warp
+constexpr int FlowTeamWarps(int width) { return width / kTeamColumns; }
+
+// What the warps of a block tell each other. Rows are padded so that no two lanes of a warp that
+// write at once meet in a bank.
+template <int kWidth>
+struct FlowTeamMemory {
+  static constexpr int kStride = kWidth + 8;
+  // Two, so that a layer is written while another warp still reads the one before.
+  alignas(16) __half hidden[2][kWarpRows][kStride];
+  float last[kWarpRows][kStride];  // hidden numbers that the last layer reads
+  float outputs[kWarpRows][kFlowDimensionsMax];
+};
+
+constexpr int FlowTeamMemoryBytes(int width) {
+  return static_cast<int>(width == 64 ? sizeof(FlowTeamMemory<64>) : sizeof(FlowTeamMemory<128>));
+}
+
+template <int kWidth>
+__device__ __forceinline__ FlowTeamMemory<kWidth>& TeamMemory() {
+  __shared__ FlowTeamMemory<kWidth> memory;
+  return memory;
+}
+
+template <FlowActivation kActivation, int kWidth, int kOutputs>
+class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
+  using Base = FlowNetDevice<kActivation, kWidth, kOutputs>;
+  using typename Base::Act;
+  using typename Base::Bias;
+
+ public:
+  using typename Base::Inputs;
+  using typename Base::Vector;
+  using LayerSums = Sums<kTeamColumns>;
+
+  // As FlowNetDevice::Evaluate. All warps of the block call it together; the copy of the image may
+  // be under way but for what stands before the field's squares; its second part is the first of
+  // them.
+  static __device__ __forceinline__ Vector Evaluate(const FlowNetLayout& net, const Vector& state,
+                                                    const Inputs& inputs, LayerSums& sums,
+                                                    uint32_t& unfit) {
+    Base::ForEachInput(net, state, inputs, unfit, [&](const Vector& x, int step, Bias bias) {
+      AddVector(net, x, step, bias, sums);
+    });
+#pragma unroll 1
+    for (int l = 0; l < net.squares; ++l) {
+      auto& hidden = TeamMemory<kWidth>().hidden[l % 2];
+      ForEachPair(net, l, sums, [&](int row, int column, float a, float b) {
+        *reinterpret_cast<uint32_t*>(&hidden[row][column]) = PackHalves(a, b);
+      });
+      if (l == 0) {
+        AwaitImageParts<1>();
+      } else {
+        AwaitImageParts();
+      }
+      __syncthreads();
+      Square(net, l, hidden, sums);
+    }
+    auto& last = TeamMemory<kWidth>().last;
+    ForEachPair(net, net.squares, sums, [&](int row, int column, float a, float b) {
+      *reinterpret_cast<float2*>(&last[row][column]) = make_float2(a, b);
+    });
+    AwaitImageParts();
+    __syncthreads();
+    Last(net);
+    __syncthreads();
+    return Outputs();
+  }
+
+ private:
+  using Hidden = __half[kWarpRows][FlowTeamMemory<kWidth>::kStride];
+  static constexpr int kWarps = FlowTeamWarps(kWidth);
+
+  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ __forceinline__ int Warp() { return static_cast<int>(threadIdx.x) / 32; }
+
+  // The warp's columns of a matrix of `depths`.
+  static __device__ __forceinline__ Tiles TilesOf(uint32_t matrix, int depths) {
+    const uint32_t stride = static_cast<uint32_t>(depths / 8 * kFlowTileBytes);
+    return {Base::Address(matrix) + static_cast<uint32_t>(Warp()) * (kTeamColumns / 8) * stride,
+            stride};
+  }
+
+  static __device__ __forceinline__ void AddVector(const FlowNetLayout& net, const Vector& x,
+                                                   int step, Bias bias, LayerSums& sums) {
+    OperandA a[Base::kHalves];
+    Base::SplitVector(x, bias, a);
+#pragma unroll
+    for (int h = 0; h < Base::kHalves; ++h) {
+      AddStep(sums, a[h], TilesOf(net.first + (step + h) * kWidth * 32, 16), 0, step + h);
+    }
+  }
+
+  // write(row, column, a, b): the activated sums of hidden layer `layer`, of a column and the next.
+  template <class Write>
+  static __device__ __forceinline__ void ForEachPair(const FlowNetLayout& net, int layer,
+                                                     const LayerSums& sums, const Write& write) {
+#pragma unroll
+    for (int i = 0; i < kTeamColumns / 8; ++i) {
+      const int tile = Warp() * (kTeamColumns / 8) + i;
+      const float2 slopes = Base::Slopes(net, layer, tile);
+#pragma unroll
+      for (int m = 0; m < kLaneRows; ++m) {
+        write(Lane() / 4 + 8 * m, 8 * tile + Lane() % 4 * 2, Act::Apply(sums.v[i][2 * m], slopes.x),
+              Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void Square(const FlowNetLayout& net, int square,
+                                                const Hidden& hidden, LayerSums& sums) {
+    const Tiles matrix = TilesOf(net.square + square * Base::kSquareBytes, Base::kDepths);
+    const uint32_t address = static_cast<uint32_t>(
+        __cvta_generic_to_shared(&hidden[Lane() % 8 + Lane() / 8 % 2 * 8][Lane() / 16 * 8]));
+#pragma unroll
+    for (int k = 0; k < Base::kSteps; ++k) {
+      OperandA a;
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(a.halves[0]), "=r"(a.halves[1]), "=r"(a.halves[2]), "=r"(a.halves[3])
+                   : "r"(address + k * 32)
+                   : "memory");
+      AddStep(sums, a, matrix, k, k);
+    }
+    AddStep(sums, Base::Ones(), matrix, Base::kSteps, Base::kSteps);
+  }
+
+  // The last layer: four lanes have a row's columns and a pair of outputs.
+  static __device__ __forceinline__ void Last(const FlowNetLayout& net) {
+    constexpr int kPairs = kOutputs / 2;
+    auto& memory = TeamMemory<kWidth>();
+    const int q = Lane() % 4, pair = Lane() / 4 % kPairs;
+    const float4* weights = Image<float4>(net.last) + q * kPairs + pair;
+#pragma unroll 1
+    for (int row = 2 * Warp() + Lane() / 16; row < kWarpRows; row += 2 * kWarps) {
+      float y[2] = {};
+#pragma unroll
+      for (int i = 0; i < kWidth / 8; ++i) {
+        const float2 x = *reinterpret_cast<const float2*>(&memory.last[row][8 * i + 2 * q]);
+        const float4 w = weights[i * 4 * kPairs];
+        y[0] = fmaf(x.y, w.y, fmaf(x.x, w.x, y[0]));
+        y[1] = fmaf(x.y, w.w, fmaf(x.x, w.z, y[1]));
+      }
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        y[n] += __shfl_xor_sync(0xFFFFFFFFu, y[n], 1);
+        y[n] += __shfl_xor_sync(0xFFFFFFFFu, y[n], 2);
+        if (q == 0) {
+          memory.outputs[row][2 * pair + n] = y[n] + Image<float>(net.last_bias)[2 * pair + n];
+        }
+      }
+    }
+  }
+
+  static __device__ __forceinline__ Vector Outputs() {
+    Vector y;
+#pragma unroll
+    for (int i = 0; i < kLaneRows * Base::kHalves; ++i) {
+      const int row = Lane() / 4 + i / Base::kHalves * 8, n = Lane() % 4 + i % Base::kHalves * 4;
+      if (n < kOutputs) {
+        y.v[i / Base::kHalves][i % Base::kHalves] = TeamMemory<kWidth>().outputs[row][n];
+      }
+    }
+    return y;
+  }
+};
+
+}  // namespace hyperserve::kernels
