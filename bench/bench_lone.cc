@@ -1,6 +1,7 @@
 // What a lone request takes beside its solve: one row under each model's default plan, called over
 // gRPC one after the other on an idle daemon, against the bare engine's solve of the same row plus
-// an empty call (a health check). Medians of one run, the three measured in turns.
+// an empty call (a health check). Medians of one run, measured in turns. The first ratio is to the
+// sum of the two, each measured again and again; the second to both, one after the other.
 //
 //   bench_lone [MODELS] [CALLS] [PAUSE]      the shipped models, 2000, 0 us
 //
@@ -119,7 +120,11 @@ absl::Status Time(const std::function<absl::Status()>& act, int times, const Tra
 
 absl::Status Measure(const Lone& lone, Client& client, const Traffic& traffic) {
   const auto empty = [&] { return client.CheckHealth("", Soon()).status(); };
-  std::vector<double> called, solved, idle, queued, daemon;
+  const auto one_after_the_other = [&]() -> absl::Status {
+    HS_RETURN_IF_ERROR(lone.solve());
+    return empty();
+  };
+  std::vector<double> called, solved, idle, both, queued, daemon;
   const auto call_once = [&]() -> absl::Status {
     HS_ASSIGN_OR_RETURN(const v1::SolveInfo info, lone.call());
     queued.push_back(info.queue_seconds());
@@ -129,17 +134,18 @@ absl::Status Measure(const Lone& lone, Client& client, const Traffic& traffic) {
   HS_RETURN_IF_ERROR(Time(call_once, kWarmUpCalls, traffic, called));
   HS_RETURN_IF_ERROR(Time(lone.solve, kWarmUpCalls, traffic, solved));
   HS_RETURN_IF_ERROR(Time(empty, kWarmUpCalls, traffic, idle));
-  for (auto* times : {&called, &solved, &idle, &queued, &daemon}) times->clear();
+  for (auto* times : {&called, &queued, &daemon, &solved, &idle}) times->clear();
   for (int turn = 0; turn < kTurns; ++turn) {
     HS_RETURN_IF_ERROR(Time(call_once, traffic.calls / kTurns, traffic, called));
     HS_RETURN_IF_ERROR(Time(lone.solve, traffic.calls / kTurns, traffic, solved));
     HS_RETURN_IF_ERROR(Time(empty, traffic.calls / kTurns, traffic, idle));
+    HS_RETURN_IF_ERROR(Time(one_after_the_other, traffic.calls / kTurns, traffic, both));
   }
   const double call = Median(called), solve = Median(solved), nothing = Median(idle);
-  std::printf("%-10s %-14s %10.3f %10.3f %10.3f %8.3f %10.3f %10.3f\n",
+  std::printf("%-12s %-12s %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f %8.3f\n",
               lone.model.model().name().c_str(), lone.model.model().default_plan().c_str(),
-              1e3 * call, 1e3 * solve, 1e3 * nothing, call / (solve + nothing),
-              1e3 * Median(queued), 1e3 * Median(daemon));
+              1e3 * call, 1e3 * solve, 1e3 * nothing, call / (solve + nothing), 1e3 * Median(both),
+              call / Median(both), 1e3 * Median(queued), 1e3 * Median(daemon));
   return absl::OkStatus();
 }
 
@@ -149,9 +155,9 @@ absl::Status MeasureAll(const std::string& models, const Traffic& traffic) {
   HS_ASSIGN_OR_RETURN(const auto runtime, MakeDeviceRuntime("cpu"));
   Client client(daemon->client_options());
   HS_ASSIGN_OR_RETURN(const v1::ListModelsReply list, client.ListModels(Soon()));
-  std::printf("milliseconds, medians of %d\n%-10s %-14s %10s %10s %10s %8s %10s %10s\n",
-              traffic.calls, "model", "plan", "call", "engine", "empty", "ratio", "its queue",
-              "its solve");
+  std::printf("milliseconds, medians of %d\n%-12s %-12s %8s %8s %8s %8s %8s %8s %8s %8s\n",
+              traffic.calls, "model", "plan", "call", "engine", "empty", "ratio", "both", "ratio",
+              "queue", "solve");
   for (const v1::ModelSummary& summary : list.models()) {
     HS_ASSIGN_OR_RETURN(const Lone lone, LoneOf(models, summary.name(), client, *runtime));
     HS_RETURN_IF_ERROR(Measure(lone, client, traffic));

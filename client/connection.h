@@ -16,6 +16,8 @@ namespace hyperserve {
 
 class Connection {
  public:
+  // Connects to nothing yet. `receive_bytes_max`: of one reply; a larger one fails the call with
+  // kResourceExhausted.
   Connection(std::string address, int receive_bytes_max);
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }

@@ -9,6 +9,7 @@ namespace hyperserve {
 struct Deadline {
   std::chrono::system_clock::time_point at;
 
+  // So long after now; a time of 0 or less has passed already, and the call fails at once.
   static Deadline In(std::chrono::nanoseconds time) {
     return {std::chrono::system_clock::now() +
             std::chrono::duration_cast<std::chrono::system_clock::duration>(time)};

@@ -8,6 +8,7 @@
 
 namespace hyperserve {
 
+// The same dtype, shape and bytes. Never fails: every Dtype has its name on the wire.
 v1::Tensor ToWire(const TensorView& tensor);
 v1::Tensor ToWire(const HostTensor& tensor);
 

@@ -15,7 +15,7 @@ class TimeLeft {
   // Expects `pieces` more of a new kind and returns its number. `cost`, above 0: what a piece will
   // take, in any unit that all kinds share; it counts until the first piece of the kind is done.
   size_t Expect(int64_t pieces, double cost);
-  // A piece of the kind took this long.
+  // A piece of the kind took this long. Precondition: Expect returned the kind.
   void Note(size_t kind, double seconds);
   // Calls `work`, notes the time that it took, and returns what it returns.
   template <class Work>

@@ -5,13 +5,15 @@
 
 namespace hyperserve {
 
+// Texts of static storage, from bounded sets: they serve as labels of metrics.
 struct EventNames {
   const char* log;
   const char* result;     // in metrics
   bool of_model = false;  // else of a generation
-  bool bad = false;
+  bool bad = false;       // is logged as a warning
 };
 
+// Pure; any thread. Every kind has names: the compiler warns of one that is left out.
 inline EventNames NamesOf(Registry::Event::Kind kind) {
   switch (kind) {
     case Registry::Event::Kind::kModelLoaded:

@@ -26,7 +26,10 @@ int Check(const std::string& folder, const std::string& models) {
 
 int Main(int argc, char** argv) {
   const Options options = ParseCommandLine(argc, argv);
-  if (!options.check.empty()) return Check(options.check, options.models);
+  if (!options.check.empty()) {
+    LetSignalsEnd();
+    return Check(options.check, options.models);
+  }
   SetUpLog(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kLogfmt);
   StartSignalWatch();
   auto daemon = Daemon::Start(options, SignalCame, AskToEnd);

@@ -13,12 +13,13 @@ namespace hyperserve {
 bool MemoryIsFull(bool was_full, double bytes, double bytes_max);
 
 // Sets `full` ten times a second on a thread of its own, from the memory that the process does not
-// share with files: mapped weights do not count, since the kernel can drop them.
+// share with files: mapped weights do not count, since the kernel can drop them. Memory that
+// cannot be read counts as none.
 class MemoryWatch {
  public:
   // `full` must outlive the watch.
   MemoryWatch(double bytes_max, std::atomic<bool>* full);
-  ~MemoryWatch();
+  ~MemoryWatch();  // ends the thread; `full` keeps its last value
 
  private:
   void Run();

@@ -28,6 +28,9 @@ constexpr double kExaminationMacsOfCpu = 1e13, kExaminationMacsOfGpu = 1e15;
 constexpr int64_t kLiveRunsOfSolver = 8;
 constexpr int64_t kConnectionsMost = 4096;  // a connection carries any number of calls
 constexpr double kMemoryShare = 0.75;
+// A core that looks out for work is taken from nobody.
+constexpr int kCoresToSpare = 4;
+constexpr int64_t kWatchMicroseconds = 1000;
 constexpr int kSolversOfGpu = 2;  // a stream each: one solves while the other hands out results
 
 template <class T>
@@ -100,6 +103,7 @@ Options InForce(Options options, const Machine& machine) {
          std::min(cpu ? kRequestRowsOfCpu : kRequestRowsOfGpu, options.queue_rows_max));
   decide(options.chunk_rows_default, cpu ? kChunkRowsOfCpu : kChunkRowsOfGpu);
   decide(options.live_runs_max, kLiveRunsOfSolver * options.solvers);
+  decide(options.watch_max_us, machine.cores >= kCoresToSpare ? kWatchMicroseconds : 0);
   const int64_t connections = SharesOf(machine.descriptors).calls;
   decide(options.connections_max, std::min(connections, kConnectionsMost));
   decide(options.memory_max, kMemoryShare * machine.memory_bytes);
@@ -147,6 +151,7 @@ BatcherOptions BatcherOptionsOf(const Options& options) {
           .live_runs_max = options.live_runs_max,
           .solvers = options.solvers,
           .turn_max = std::chrono::microseconds(options.turn_max_us),
+          .watch_max = std::chrono::microseconds(options.watch_max_us),
           .evaluation_macs_fixed = options.evaluation_macs_fixed,
           .on_batch = nullptr};
 }

@@ -60,6 +60,9 @@ namespace hyperserve {
     "in memory, those that gave way to shorter ones among them; 0: eight for each solver")         \
   X(int64_t, turn_max_us, 500, 0, 600000000, "microseconds",                                       \
     "of a batch, at least one evaluation of f; then shorter work goes first")                      \
+  X(int64_t, watch_max_us, 0, 0, 1000000, "microseconds",                                          \
+    "an idle solver looks out for work, on its core, before it sleeps, where work came as soon "   \
+    "the last time; 0: 1000 on four cores or more, else none; 1 is as good as none")               \
   X(int64_t, request_rows_max, 0, 0, 1 << 24, "rows",                                              \
     "of one request or chunk; at most queue_rows_max, else it could never be queued; 0: 16384 on " \
     "a CPU, 1048576 on a GPU")                                                                     \
@@ -115,7 +118,8 @@ namespace hyperserve {
     "of the gate's measurement of one candidate: others wait behind it")                           \
   X(bool, read_only, false, 0, 1, "true or false", "refuses Publish and Rollback")
 
-// One value for each line of the page, by name. A default-constructed Options has the defaults.
+// One value for each line of the page, by name. A default-constructed Options has the defaults, 0
+// and `auto` among them, which mean nothing yet: InForce says what they stand for.
 struct Options {
 #define HYPERSERVE_FIELD(name, value, ...) std::string name = value;
   HYPERSERVE_TEXT_OPTIONS(HYPERSERVE_FIELD)
@@ -125,7 +129,7 @@ struct Options {
 #undef HYPERSERVE_FIELD
 };
 
-// One line of the page, as text.
+// One line of the page, as text. The value reads back as the same number.
 struct OptionLine {
   std::string name, value, unit, reason;
 };

@@ -9,7 +9,9 @@
 
 namespace hyperserve {
 
-// Lists `services` beside those of gRPC: health and reflection.
+// Lists `services`, by their full names, beside those of gRPC: health and reflection. Its calls run
+// on gRPC's threads and read the descriptors that are linked in. A name that is not known is
+// answered NOT_FOUND within the stream, as the protocol wants.
 CallService MakeReflectionService(std::vector<std::string> services);
 
 }  // namespace hyperserve

@@ -32,7 +32,7 @@ class RefusedModels {
   std::map<std::string, std::string> refusals_;  // reason by model; guarded by mutex_
 };
 
-// Sets the gauges of memory that never change.
+// Sets the gauges of memory that never change, in bytes. Called once, at start.
 void SetMemoryFigures(double memory_max, const std::vector<DeviceInfo>& devices, Metrics& metrics);
 // Sets the gauge of the memory in use on a device that serves.
 void SetMemoryInUse(std::string_view device, Metrics& metrics);

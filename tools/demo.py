@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The demonstration on real data: serve, classify, sample, refresh a correction under load, read the metrics.
+"""The demonstration on real data: serve, classify, sample, infer, refresh a correction under load, read the metrics.
 
     tools/demo.py BIN_DIR DATA_DIR [--models models] [--device auto|cpu|cuda:0] [--out build/demo]
 
@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 
-from demo import classify, flows, observe, refresh
+from demo import classify, flows, observe, posterior, refresh
 from demo.programs import Daemon, Failure, Programs, tail
 from demo.text import Teller
 from demo.trainer import Trainer
@@ -58,6 +58,8 @@ def perform(teller, options, programs, folder):
     results["classify"] = classify.play(teller, daemon, options.data_dir)
     teller.heading(f"{flows.ROWS} samples of each flow from the same noise")
     results["flows"] = flows.play(teller, daemon, folder, options.out)
+    teller.heading(f"{posterior.MODEL}: the posterior of one observation")
+    results["posterior"] = posterior.play(teller, daemon, folder, options.out)
     teller.heading(f"{refresh.MODEL}: a fresh correction while requests keep flowing")
     _, earlier = observe.scrape(daemon)
     results["refresh"] = refresh.play(teller, daemon, trainer, folder, options.out)

@@ -328,7 +328,11 @@ absl::Status Report(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const ReportContent content,
                       GatherReport(run->recipe, *run->runtime, run->model_folder, options.data));
   const std::string page = ReportPage(content);
-  HS_RETURN_IF_ERROR(WriteUnlessStopped([&] { return WriteFileAtomically(options.html, page); }));
+  HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
+    HS_RETURN_IF_ERROR(WriteFileAtomically(options.html, page));
+    if (options.picture.empty()) return absl::OkStatus();
+    return WriteFileAtomically(options.picture, FrontPicture(content));
+  }));
   absl::PrintF("%s\n", options.html);
   return absl::OkStatus();
 }

@@ -44,7 +44,9 @@ ABSL_FLAG(bool, renew, false,
           "calibrate: follow each generation by one of the same weights with the new measurements");
 ABSL_FLAG(bool, measured, false,
           "calibrate: measure nothing, choose the default plan among what was measured before");
-ABSL_FLAG(std::string, picture, "", "calibrate: PNG of error against NFE and MACs, by gnuplot");
+ABSL_FLAG(
+    std::string, picture, "",
+    "calibrate: PNG of error against NFE and MACs, by gnuplot; report: SVG of error against MACs");
 ABSL_FLAG(std::string, html, "", "report: the page to write, which needs no other file");
 
 namespace hyperserve {
@@ -64,7 +66,7 @@ constexpr std::array<TrainerCommand, 7> kCommands = {{
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
      "recipe models picture renew measured data device threads", Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
-     "recipe models html data device threads", Report},
+     "recipe models html picture data device threads", Report},
     {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
      "recipe models data device threads", Judge},
     {"bounds", "gives the rows of a learned solver bounds of their error, as its next generation",

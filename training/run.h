@@ -16,6 +16,7 @@
 
 namespace hyperserve {
 
+// Belongs to the main thread. Its device is open; files of the model are not read yet.
 struct TrainingRun {
   Recipe recipe;
   std::string model_folder;

@@ -73,22 +73,20 @@ absl::StatusOr<Classified> Merge(const std::vector<v1::ClassifyReply>& replies) 
   return all;
 }
 
-absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const v1::GetModelReply& model,
-                                                    const Plan& plan, const HostTensor& rows,
-                                                    const HostTensor& condition) {
+absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const RowsToSend& task) {
   v1::ClassifyRequest request;
-  *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+  *request.mutable_options() = SolveOptionsFromFlags(task.model, task.plan);
   v1::ClassifyWant& want = *request.mutable_want();
   want.set_labels(true);
   want.set_top_k(absl::GetFlag(FLAGS_top_k));
   want.set_probabilities(absl::GetFlag(FLAGS_probabilities));
   want.set_logits(absl::GetFlag(FLAGS_logits));
   return AskInSlices<v1::ClassifyReply>(
-      "classify", rows.shape[0], RowsPerRequest(/*row_bytes=*/0),
+      "classify", task.rows.shape[0], RowsPerRequest(/*row_bytes=*/0),
       [&](const Slice& slice, const std::string& request_id) {
         v1::ClassifyRequest part = request;
-        *part.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
-        SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
+        *part.mutable_inputs() = ToWire(RowsOf(task.rows.view(), slice.begin, slice.rows()));
+        SetCondition(task.condition, slice.begin, slice.rows(), *part.mutable_options());
         part.mutable_options()->set_request_id(request_id);
         return client.Classify(std::move(part), DeadlineFromFlags());
       });
@@ -152,22 +150,16 @@ std::string PrintTable(const Classified& all, const std::optional<double>& accur
 }  // namespace
 
 absl::StatusOr<int64_t> RunClassify(const Arguments& arguments) {
-  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
-  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
-  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
-  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(HostTensor rows,
-                      FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
-  rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
+  HS_ASSIGN_OR_RETURN(const RowsToSend task, ReadRowsToSend(client, arguments[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, task));
   HS_ASSIGN_OR_RETURN(const Classified all, Merge(replies));
   std::optional<double> accuracy;
   if (const std::string path = absl::GetFlag(FLAGS_labels); !path.empty()) {
     HS_ASSIGN_OR_RETURN(accuracy, Accuracy(path, all.labels));
   }
-  PrintOut(format == OutputFormat::kJson ? PrintJson(all, accuracy) : PrintTable(all, accuracy));
+  PrintOut(task.format == OutputFormat::kJson ? PrintJson(all, accuracy)
+                                              : PrintTable(all, accuracy));
   return all.ledger.failed_rows();
 }
 

@@ -25,17 +25,15 @@
 namespace hyperserve {
 namespace {
 
-absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::GetModelReply& model,
-                                                   const Plan& plan, const HostTensor& rows,
-                                                   const HostTensor& condition) {
+absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const RowsToSend& task) {
   return AskInSlices<v1::LogProbReply>(
-      "log-prob", rows.shape[0], RowsPerRequest(sizeof(double)),
+      "log-prob", task.rows.shape[0], RowsPerRequest(sizeof(double)),
       [&](const Slice& slice, const std::string& request_id) {
         v1::LogProbRequest request;
-        *request.mutable_options() = SolveOptionsFromFlags(model, plan);
+        *request.mutable_options() = SolveOptionsFromFlags(task.model, task.plan);
         request.mutable_options()->set_request_id(request_id);
-        SetCondition(condition, slice.begin, slice.rows(), *request.mutable_options());
-        *request.mutable_inputs() = ToWire(RowsOf(rows.view(), slice.begin, slice.rows()));
+        SetCondition(task.condition, slice.begin, slice.rows(), *request.mutable_options());
+        *request.mutable_inputs() = ToWire(RowsOf(task.rows.view(), slice.begin, slice.rows()));
         return client.LogProb(std::move(request), DeadlineFromFlags());
       });
 }
@@ -43,16 +41,9 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const v1::Get
 }  // namespace
 
 absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
-  HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
-  HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
-  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
-  HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_ASSIGN_OR_RETURN(HostTensor rows,
-                      FitInput(std::move(file), InputShape(model), absl::GetFlag(FLAGS_limit)));
-  rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
-  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, model, plan, rows, condition));
+  HS_ASSIGN_OR_RETURN(const RowsToSend task, ReadRowsToSend(client, arguments[0]));
+  HS_ASSIGN_OR_RETURN(const auto replies, Send(client, task));
   SolveLedger ledger;
   std::vector<HostTensor> parts;
   for (const v1::LogProbReply& reply : replies) {
@@ -61,7 +52,7 @@ absl::StatusOr<int64_t> RunLogProb(const Arguments& arguments) {
     parts.push_back(std::move(part));
   }
   const HostTensor log_prob = JoinRows(parts);
-  if (format == OutputFormat::kJson) {
+  if (task.format == OutputFormat::kJson) {
     JsonWriter json;
     json.BeginObject();
     ledger.WriteFields(json);

@@ -15,6 +15,7 @@ namespace hyperserve {
 
 class JsonWriter {
  public:
+  // Each returns the writer, so that calls can follow each other.
   JsonWriter& BeginObject();
   JsonWriter& EndObject();
   JsonWriter& BeginArray();

@@ -8,13 +8,32 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/statusor.h"
+#include "client/client.h"
 #include "client/frame/flags.h"
 #include "client/frame/rows.h"
 #include "client/frame/session.h"
 #include "core/base/status.h"
+#include "core/io/tensor.h"
+#include "core/plan/plan.h"
+#include "hyperserve/v1/hyperserve.pb.h"
 #include "programs/progress.h"
 
 namespace hyperserve {
+
+// The rows of a command, and what they are sent with.
+struct RowsToSend {
+  OutputFormat format = OutputFormat::kTable;
+  Plan plan;
+  v1::GetModelReply model;
+  HostTensor rows;       // [rows, input shape of the model], in the dtype of the plan's tier
+  HostTensor condition;  // as ConditionFromFlags returns it
+};
+
+// Reads the flags and the file `input`, asks the daemon for the model, and fits the rows into its
+// input. What is wrong in a flag or in the file fails before the first call: as FormatFromFlags,
+// PlanFromText and ReadInput; then as ChooseModel, FitInput and ConditionFromFlags. Main thread
+// only.
+absl::StatusOr<RowsToSend> ReadRowsToSend(Client& client, const std::string& input);
 
 // Calls `ask` for each slice of at most `batch` rows, with the request id of that slice, and
 // returns the answers in the order of the rows. `ask` must be thread-safe for different slices: it

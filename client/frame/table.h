@@ -8,10 +8,13 @@
 
 namespace hyperserve {
 
+// Used by one thread.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : lines_{std::move(header)} {}
+  // One more line; it has as many cells as the header.
   void Add(std::vector<std::string> cells) { lines_.push_back(std::move(cells)); }
+  // All lines, the header first, each ending in a line break.
   std::string Print() const;
 
  private:

@@ -10,7 +10,7 @@
 namespace hyperserve {
 
 // The shortest decimal text that reads back as the same float or double; "nan", "inf", "-inf".
-// Never fails.
+// Never fails, and does not depend on the locale. Any thread.
 template <std::floating_point Number>
 std::string ShortestText(Number value) {
   std::array<char, 64> buffer;

@@ -9,6 +9,8 @@
 
 namespace hyperserve {
 
+// Moves, never copies. One thread at a time uses an object; two objects of one process exclude each
+// other as those of two processes do.
 class FileLock {
  public:
   // Locks `path`, which must exist; blocks for at most `patience` while another holds the lock.

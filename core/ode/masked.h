@@ -10,6 +10,7 @@
 
 namespace hyperserve {
 
+// Of no entries: All is true and Any is false.
 inline bool All(const std::vector<bool>& mask) {
   return std::find(mask.begin(), mask.end(), false) == mask.end();
 }
@@ -19,6 +20,7 @@ inline bool Any(const std::vector<bool>& mask) {
 }
 
 // The rows of `yes` where the mask is set, of `no` elsewhere. One mask entry for each row.
+// Precondition: both have as many rows. `yes` is returned as it is where every entry is set.
 template <StateSpace Space>
 typename Space::State Choose(const Space& space, const std::vector<bool>& mask,
                              typename Space::State yes, const typename Space::State& no) {

@@ -22,7 +22,8 @@ struct RowCounts {
   bool operator==(const RowCounts&) const = default;
 };
 
-// Rows that ended together. Every list has one entry for each row, in the order of `rows`.
+// Rows that ended together. Every list has one entry for each row, in the order of `rows`. Plain
+// data that owns its states.
 template <class State>
 struct SolveResult {
   std::vector<int64_t> rows;  // their numbers, as Admit gave them

@@ -26,6 +26,7 @@ enum class Method {
   kLearned,  // fitted to a model; the table comes from a file, one for each number of evaluations
 };
 
+// All that other parts need to know of a method without its coefficients.
 struct MethodName {
   Method method;
   std::string_view name;
@@ -55,10 +56,12 @@ inline constexpr std::array<MethodName, 2> kTableMethodNames = {{
     {Method::kLearned, "learned", 0, false},
 }};
 
+// Whether a method has one table for a whole solve. All functions here are pure; any thread.
 constexpr bool RunsFromTable(Method method) {
   return static_cast<size_t>(method) >= kMethodNames.size();
 }
 
+// The entry of a method, of static storage.
 constexpr const MethodName& NameOf(Method method) {
   const size_t index = static_cast<size_t>(method);
   return RunsFromTable(method) ? kTableMethodNames[index - kMethodNames.size()]

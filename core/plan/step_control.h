@@ -27,6 +27,7 @@ struct ErrorControl {
   bool operator==(const ErrorControl&) const = default;
 };
 
+// Under kFixed a row has FixedSteps, under kErrorControlled ErrorControl.
 using StepControl = std::variant<FixedSteps, ErrorControl>;
 
 inline Stepping SteppingOf(const StepControl& control) {

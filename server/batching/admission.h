@@ -4,8 +4,9 @@
 //   Shares    Of several clients each has its share of every limit. One alone leaves an eighth
 //             free, so that another finds room. A client that has nothing pending needs no share.
 //   Deadline  A request is refused where the work before it, at the measured pace, would take more
-//             than four fifths of the time that its own solve leaves of its deadline. The fifth is
-//             against what the prediction does not know. An idle solver refuses nobody.
+//             than half of the time that its own solve leaves of its deadline. What is admitted
+//             is in time even if the machine becomes half as fast meanwhile; under overload the
+//             solvers still never run dry. An idle solver refuses nobody.
 #pragma once
 
 #include <chrono>

@@ -23,6 +23,18 @@ constexpr std::chrono::milliseconds kSweepEvery{50};
 // work of all goes first.
 constexpr int kLeadTurns = 4;
 
+// A thread that looks out and sees no time for so long had no core: the machine has none to spare,
+// and whoever waits for that thread waits long. Then nobody looks out for a while.
+constexpr std::chrono::microseconds kCoreLost{100};
+constexpr std::chrono::seconds kCoreLostRest{1};
+
+// Leaves the core's other thread its units while this one looks out.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 // A solver without a run must find a place, also when all others hold one.
 BatcherOptions WithPlaces(BatcherOptions options) {
   options.live_runs_max = std::max(options.live_runs_max, int64_t{2} * options.solvers);
@@ -224,7 +236,7 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
     for (const Piece& piece : turn.taken.pieces) rows += NextPart(piece).rows;
     absl::StatusOr<std::unique_ptr<LiveRun>> run = pool_.Start(turn.start, turn.place, rows);
     if (!run.ok()) {
-      Refuse(std::move(turn), run.status(), now);
+      Refuse(std::move(turn), run.status());
       return;
     }
     seat.run_ = *std::move(run);
@@ -238,7 +250,7 @@ void BatchLoop::BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now) {
   seat.turn_ends_ = now + options_.turn_max;
 }
 
-void BatchLoop::Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now) {
+void BatchLoop::Refuse(Turn turn, const absl::Status& status) {
   const bool shared = turn.taken.pieces.size() > 1;
   std::vector<Piece> again;
   int64_t rows = 0;
@@ -283,12 +295,47 @@ void BatchLoop::RunEnded(Queue& queue, Place place) {
 
 void BatchLoop::LookAround() {
   contended_ = idle_ == 0 && HasWork();
-  if (idle_ > 0 && HasWork()) work_changed_.notify_one();
+  if (idle_ == 0 || !HasWork()) return;
+  // A second change finds the one that looks out called already, and calls another too.
+  const bool calls_watcher = watched_ && !watcher_called_.exchange(true);
+  if (!calls_watcher && !asleep_.empty()) Wake();
 }
 
-bool BatchLoop::WaitForWork() {
+void BatchLoop::Wake() {
+  Seat& seat = *asleep_.back();
+  asleep_.pop_back();
+  seat.asleep_ = false;
+  seat.woken_.notify_one();
+}
+
+void BatchLoop::Watch(std::unique_lock<std::mutex>& lock, Steady::time_point until) {
+  watched_ = true;
+  watcher_called_ = false;
+  lock.unlock();
+  Steady::time_point now = Steady::now();
+  bool lost_core = false;
+  while (!watcher_called_ && now < until && !lost_core) {
+    Pause();
+    const Steady::time_point before = std::exchange(now, Steady::now());
+    lost_core = now - before > kCoreLost;
+  }
+  lock.lock();
+  watched_ = false;
+  if (lost_core) watch_again_ = now + kCoreLostRest;
+}
+
+bool BatchLoop::WaitForWork(Seat& seat) {
+  const auto idle = [this] { return !stopping_ && !HasWork(); };
+  const Steady::time_point came = Steady::now();
   std::unique_lock lock(mutex_);
-  work_changed_.wait(lock, [this] { return stopping_ || HasWork(); });
+  const bool soon = seat.last_wait_ < options_.watch_max;
+  if (idle() && soon && !watched_ && came >= watch_again_) Watch(lock, came + options_.watch_max);
+  while (idle()) {
+    asleep_.push_back(&seat);
+    seat.asleep_ = true;
+    seat.woken_.wait(lock, [&seat] { return !seat.asleep_; });
+  }
+  seat.last_wait_ = Steady::now() - came;
   return !stopping_ || HasWork();
 }
 
@@ -312,7 +359,8 @@ bool BatchLoop::Drain(std::chrono::milliseconds limit) {
 void BatchLoop::Stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  work_changed_.notify_all();
+  watcher_called_ = true;
+  while (!asleep_.empty()) Wake();
 }
 
 QueueDepth BatchLoop::depth() const {

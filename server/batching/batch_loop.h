@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -28,12 +29,16 @@ namespace hyperserve {
 class BatchLoop {
  public:
   // The state of one solver: the run that it holds. Belongs to one thread; the loop must outlive
-  // it.
+  // it, and it stays in its place while its thread waits.
   class Seat {
     friend class BatchLoop;
     std::unique_ptr<LiveRun> run_;
     Clock::TimePoint turn_ends_;
-    bool idle_ = false;  // guarded by the loop's lock
+    std::chrono::steady_clock::duration last_wait_{};  // until there was work
+    std::condition_variable woken_;                    // WaitForWork waits on it
+    // Guarded by the loop's lock:
+    bool idle_ = false;
+    bool asleep_ = false;
   };
 
   // `runtime` and `clock` must outlive the loop.
@@ -46,8 +51,11 @@ class BatchLoop {
   // seat's turn is over, and makes one evaluation of f. Never waits for work. False: there is none.
   bool Step(Seat& seat);
 
-  // Waits until there may be work. False: Stop was called and no work is left.
-  bool WaitForWork();
+  // Waits until there may be work. False: Stop was called and no work is left. Of the seats that
+  // wait, work goes to the one that came last: its core and caches are the warmest. One of them
+  // looks out for work for options.watch_max before it sleeps, if work came as soon the last time
+  // and its thread keeps its core meanwhile.
+  bool WaitForWork(Seat& seat);
 
   // As Batcher::Drain.
   bool Drain(std::chrono::milliseconds limit);
@@ -55,6 +63,8 @@ class BatchLoop {
   QueueDepth depth() const;
 
  private:
+  using Steady = std::chrono::steady_clock;  // no clock of a test: a thread that spins is real
+
   // The result of a decision for a seat.
   struct Turn {
     std::unique_ptr<LiveRun> ended;  // the seat's last run; destroyed outside the lock
@@ -70,7 +80,7 @@ class BatchLoop {
   Turn Choose(Seat& seat, Clock::TimePoint now);
   void BeginTurn(Seat& seat, Turn turn, Clock::TimePoint now);
   // The runtime could not start the turn's run.
-  void Refuse(Turn turn, const absl::Status& status, Clock::TimePoint now);
+  void Refuse(Turn turn, const absl::Status& status);
   // full_rows: the device had no memory for so many; 0: it had.
   void TryAgain(Queue& queue, std::vector<Piece> pieces, int64_t full_rows);
   // Answers all that waits, and all that will come, with the status.
@@ -85,15 +95,18 @@ class BatchLoop {
   bool HasWork() const { return !queues_.empty() || !pool_.empty(); }
   // Called after every change of the queues, the runs and the idle seats.
   void LookAround();
+  void Wake();  // the seat that fell asleep last; precondition: there is one
+  // Looks out for work until `until`, without the lock. Precondition: nobody else does.
+  void Watch(std::unique_lock<std::mutex>& lock, Steady::time_point until);
 
   const BatcherOptions options_;
   const Clock* const clock_;
   // True: other work wants a solver and none is idle. Written under the lock and read without it,
   // so that a run whose turn is over goes on without the lock where nothing else waits.
   std::atomic<bool> contended_{false};
+  std::atomic<bool> watcher_called_{false};  // written under the lock, read by the seat in Watch
 
   mutable std::mutex mutex_;
-  std::condition_variable work_changed_;  // WaitForWork waits on it
   std::condition_variable live_changed_;  // Drain waits on it
   // All below guarded by mutex_.
   ClientLedger clients_;
@@ -104,7 +117,10 @@ class BatchLoop {
   Intake intake_ = Intake::kOpen;
   absl::Status lost_;  // why the device answers no more
   bool stopping_ = false;
-  int idle_ = 0;  // seats
+  int idle_ = 0;                    // seats
+  std::vector<Seat*> asleep_;       // the one that came last is the last
+  bool watched_ = false;            // a seat is in Watch
+  Steady::time_point watch_again_;  // until then nobody is in Watch
   uint64_t turn_ = 0;
   Clock::TimePoint next_sweep_;
 };

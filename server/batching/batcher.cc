@@ -18,7 +18,7 @@ Batcher::Batcher(const BatcherOptions& options, const std::vector<DeviceRuntime*
         BatchLoop::Seat seat;
         do {
           while (loop->Step(seat)) continue;
-        } while (loop->WaitForWork());
+        } while (loop->WaitForWork(seat));
       });
     }
   }

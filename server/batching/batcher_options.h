@@ -29,7 +29,8 @@ struct BatcherOptions {
   int64_t live_queues_max;                    // distinct specs waiting or running
   int64_t live_runs_max;  // runs in memory, those that gave way among them; at least two a solver
   int solvers;            // threads
-  std::chrono::microseconds turn_max;  // a run solves this long, then others may have a turn
+  std::chrono::microseconds turn_max;   // a run solves this long, then others may have a turn
+  std::chrono::microseconds watch_max;  // an idle solver looks out for work, then it sleeps
   // The fixed cost of an evaluation of f (dispatch, launches), in MACs. Rows join longer and
   // shorter rows if their own MACs are small beside it (batch_policy.h).
   double evaluation_macs_fixed;

@@ -21,9 +21,12 @@ namespace hyperserve {
 class CostBySize {
  public:
   // `size`: the predicted MACs of the request until its first row finishes.
+  // Each Subtract takes back what one Add of the same numbers added. A class never falls
+  // below 0, whatever rounding leaves.
   void Add(double size, double cost) { cost_[ClassOf(size)] += cost; }
   void Subtract(double size, double cost);
   void Clear() { cost_ = {}; }
+  // The cost of all requests of this size and below, in MACs.
   double UpTo(double size) const;
 
  private:
@@ -31,6 +34,8 @@ class CostBySize {
   std::array<double, 64> cost_{};  // by powers of two
 };
 
+// The account of one client. The ledger makes and changes it, under the batcher's lock; requests
+// and queues share it, so it lives at least as long as they do.
 struct ClientAccount {
   const ClientKey key;
   int64_t live = 0;        // requests that are not answered yet
@@ -52,13 +57,15 @@ class ClientLedger {
   // second, times the names of its own peer.
   int64_t Sharers(const ClientAccount& client) const;
 
-  // Counts a live request of the client; `size` and `cost` as CostBySize has them.
+  // Counts a live request of the client; `size` and `cost` as CostBySize has them. Each Begin has
+  // one End, with the same numbers, when the request is answered.
   void Begin(ClientAccount& client, const Work& work, double size, double cost);
   void End(ClientAccount& client, const Work& work, double size, double cost);
 
   // Adds time that a solver spent on the client's rows.
   void Charge(ClientAccount& client, double seconds) const;
-  // Sets the lead of every client, in units of `turn`.
+  // Sets the lead of every client, in units of `turn`. Called before each decision, which reads
+  // the leads.
   void Rank(std::chrono::nanoseconds turn);
 
   // The predicted MACs that are solved before a request of this client ends, where each client gets

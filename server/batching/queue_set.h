@@ -39,6 +39,8 @@ struct Queue {
 // Seconds a MAC, as measured on runs; 0: nothing was measured yet.
 using Pace = double;
 
+// A Queue* that it gives stays valid until the queue is gone: while a piece waits in it or a run of
+// it is under way.
 class QueueSet {
  public:
   // `options` must outlive the set.

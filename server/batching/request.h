@@ -27,13 +27,15 @@ class PendingRequest {
   const Work& work() const { return work_; }
   Clock::TimePoint arrival() const { return arrival_; }
   int64_t piece_count() const { return piece_count_; }
+  // The rows of a piece, borrowed from the work. Precondition: piece < piece_count().
   Segment PieceSegment(int64_t piece) const;
 
   // OK while the answer is wanted. Else kDeadlineExceeded, or kCancelled where the client cancelled
   // or the request was answered already.
   absl::Status Death(Clock::TimePoint now) const;
 
-  // The first call answers the request and returns true; later calls do nothing and return false.
+  // The first call answers the request, on the calling thread, and returns true; later calls do
+  // nothing and return false. Call it with no lock held.
   bool Finish(absl::StatusOr<WorkResult> result, const WorkTimes& times);
 
   // Notes that a run takes a piece; the first time counts.
@@ -52,7 +54,8 @@ class PendingRequest {
   };
   Counted counted;
 
-  // Adds the rows of one piece. Returns the merged result when no piece is missing, else nullopt.
+  // Adds the rows of one piece, once for each piece. Returns the merged result when no piece is
+  // missing, else nullopt.
   std::optional<WorkResult> Accept(int64_t piece, WorkResult part);
 
  private:

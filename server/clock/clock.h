@@ -12,6 +12,7 @@ class Clock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   virtual ~Clock() = default;
+  // Never fails and never waits.
   virtual TimePoint Now() const = 0;
   // Waits until `changed` is notified or this clock reads `until`. May return early, so a caller
   // checks its condition and the time again. `lock` is held on entry and on return.

@@ -8,7 +8,8 @@
 
 namespace hyperserve {
 
-// A default-constructed Patience has no end.
+// A default-constructed Patience has no end. Copies share what `cancelled` refers to, and may be
+// asked by several threads at once.
 struct Patience {
   Clock::TimePoint deadline = Clock::TimePoint::max();
   // Has the caller given up? Thread-safe; once true, always true. Empty: the caller never does.

@@ -54,6 +54,8 @@ enum class Metric {
   kProcessStartTime,
 };
 
+// A counter only grows while the process lives; a gauge is set to any value; a histogram counts
+// observations by the upper ends of its buckets.
 enum class MetricType { kCounter, kGauge, kHistogram };
 
 struct MetricFamily {

@@ -14,7 +14,8 @@ namespace hyperserve {
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 enum class LogFormat { kLogfmt, kJson };
 
-// The fields of one event. Keys are ours: letters and underscores.
+// The fields of one event, in the order of Add. Keys are ours: letters and underscores. Values may
+// be any bytes: they are quoted and escaped as the format wants. Used by one thread.
 class LogLine {
  public:
   explicit LogLine(LogFormat format) : format_(format) {}
@@ -41,7 +42,8 @@ class LogLine {
 void SetUpLog(const std::string& level, LogFormat format);
 // An empty line in the format of the log.
 LogLine NewLogLine();
-// Writes the line, with time and level, if the level is on.
+// Writes the line whole, with time and level, if the level is on; waits where stderr does. A line
+// that cannot be written is lost: nothing else of the daemon depends on its log.
 void Log(LogLevel level, const LogLine& line);
 
 // Sums up events that come in crowds: one line a second stands for all of them.
@@ -51,6 +53,7 @@ class CrowdedEvents {
     bool log = false;    // this event is to be logged
     int64_t others = 0;  // those since the last line that were not
   };
+  // One more event, at `now`. Thread-safe: of events at the same time one is to be logged.
   Turn Note(std::chrono::steady_clock::time_point now);
 
  private:

@@ -22,6 +22,9 @@ class Metrics {
   // `labels` are values in the order of the names in kFamilies. A combination that is new becomes a
   // series and is never removed, so values must come from bounded sets. Precondition: the family
   // has the type that the function says and as many labels.
+  //
+  // Observe adds one observation in the family's unit; Increment adds `by`, at least 0; Change adds
+  // `by` of any sign; Set replaces the value.
   void Observe(Metric histogram, LabelValues labels, double value);
   void Increment(Metric counter, LabelValues labels, double by = 1);
   void Change(Metric gauge, LabelValues labels, double by);

@@ -32,8 +32,9 @@ class ArrivalLedger {
   }
   int64_t slow_max() const { return slow_max_; }
 
-  // A request begins to arrive. Where more than slow_max are slow, the oldest ones leave the
-  // ledger, and their `give_up` is called, on this thread and without a lock.
+  // A request begins to arrive; called on a thread of gRPC. The result is its ticket for Leave.
+  // Where more than slow_max are slow, the oldest ones leave the ledger, and their `give_up` is
+  // called, on this thread and without a lock.
   int64_t Join(Clock::TimePoint now, std::function<void()> give_up) {
     std::vector<std::function<void()>> given_up;
     int64_t ticket = 0;

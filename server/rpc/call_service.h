@@ -12,10 +12,13 @@
 
 namespace hyperserve {
 
-// Starts a call whose headers have arrived; the reactor owns itself.
+// Starts a call whose headers have arrived; the reactor owns itself. Called on a thread of gRPC,
+// for several calls at once; it must not wait. Never returns null.
 using CallStart =
     std::function<grpc::ServerGenericBidiReactor*(grpc::GenericCallbackServerContext*)>;
 
+// Plain data, made before the server and read by its threads. It must outlive the server, as must
+// what its functions borrow.
 struct CallService {
   std::string name;                          // "hyperserve.v1.Hyperserve"
   std::map<std::string, CallStart> methods;  // by name: "Classify"

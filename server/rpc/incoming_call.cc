@@ -23,7 +23,7 @@ IncomingCall::IncomingCall(Environment* environment, grpc::GenericCallbackServer
 void IncomingCall::Read() {
   const Clock::TimePoint limit =
       environment_->clock->Now() + environment_->limits.request_arrival_max;
-  Alarm(std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
+  Alarm(arrival_alarm_, std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
   arrival_ = environment_->arrivals.Join(environment_->clock->Now(), [line = line_] {
     const std::lock_guard lock(line->mutex);
     if (line->call != nullptr) line->call->ShedArrival();
@@ -77,18 +77,19 @@ void IncomingCall::ShedArrival() {
 
 void IncomingCall::TryCancel() { context_->TryCancel(); }
 
-void IncomingCall::CancelAt(Clock::TimePoint limit) { Alarm(limit, &IncomingCall::TryCancel); }
+void IncomingCall::CancelAt(Clock::TimePoint limit) {
+  Alarm(reply_alarm_, limit, &IncomingCall::TryCancel);
+}
 
-void IncomingCall::Alarm(Clock::TimePoint limit, void (IncomingCall::*act)()) {
+void IncomingCall::Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)()) {
   const auto left = limit - environment_->clock->Now();
-  alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(std::chrono::system_clock::now() +
-                  std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-              [line = line_, number = ++line_->alarm, act](bool fired) {
-                if (!fired) return;
-                const std::lock_guard lock(line->mutex);
-                if (line->call != nullptr && line->alarm == number) (line->call->*act)();
-              });
+  alarm.Set(std::chrono::system_clock::now() +
+                std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
+            [line = line_, number = ++line_->alarm, act](bool fired) {
+              if (!fired) return;
+              const std::lock_guard lock(line->mutex);
+              if (line->call != nullptr && line->alarm == number) (line->call->*act)();
+            });
 }
 
 grpc::ByteBuffer IncomingCall::Serialize(const google::protobuf::Message& message) {

@@ -27,6 +27,7 @@ namespace hyperserve {
 // at the same time.
 class IncomingCall : public grpc::ServerGenericBidiReactor {
  public:
+  // Belongs to the thread that begins, then to the one that answers.
   Call& call() { return call_; }
   const std::string& peer() const { return peer_; }  // the client's address without the port
 
@@ -45,7 +46,7 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   virtual void Gone() = 0;
   void OnCancel() override { call_.Cancel(); }
 
-  // Cancels the call where it still exists at `limit`. Replaces an earlier limit.
+  // Cancels the call where it still exists at `limit`. Call it at most once, before the reply goes.
   void CancelAt(Clock::TimePoint limit);
   // The message as bytes for gRPC.
   static grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
@@ -62,7 +63,7 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) final;
   void OnDone() final;
-  void Alarm(Clock::TimePoint limit, void (IncomingCall::*act)());
+  void Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)());
   void GiveUpArrival();
   void ShedArrival();
   void TryCancel();
@@ -75,7 +76,9 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   const std::string peer_;
   Call call_;
   const std::shared_ptr<Line> line_ = std::make_shared<Line>();
-  std::unique_ptr<grpc::Alarm> alarm_;  // touched by the thread that sets it
+  // Each is set at most once and ends with the call: gRPC hands an alarm that is called off to
+  // another thread, which must be woken for it, so no caller waits for that.
+  grpc::Alarm arrival_alarm_, reply_alarm_;
   std::atomic<bool> claimed_ = false;
   int64_t arrival_ = 0;  // its ticket in the ledger
   grpc::ByteBuffer received_;

@@ -20,7 +20,9 @@ class ModelEvents {
   int64_t Join(Listener listener);
   // The listener is not called any more once this has returned.
   void Leave(int64_t number);
+  // Tells every listener, on the calling thread; after End nobody.
   void Tell(const RegistryEvent& event);
+  // There will be no events any more. Called once, when the daemon shuts down.
   void End();
 
  private:

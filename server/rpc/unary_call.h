@@ -20,9 +20,11 @@ namespace hyperserve {
 // Any thread calls Answer exactly once after Begin. Deletes itself when gRPC is done with it.
 class UnaryCall final : public IncomingCall {
  public:
+  // The handler borrows both; they live as long as the call.
   struct Messages {
     std::unique_ptr<google::protobuf::Message> request, reply;
   };
+  // Called once, on a thread of gRPC, when the whole request has arrived; it must not wait.
   using Handler = std::function<void(UnaryCall*, const Messages&)>;
 
   UnaryCall(Environment* environment, grpc::GenericCallbackServerContext* context,
@@ -33,7 +35,8 @@ class UnaryCall final : public IncomingCall {
     Read();
   }
 
-  // Sends the reply, or the error. A reply that is not read by the call's deadline is given up.
+  // Sends the reply, or the error, with the call's log line and metrics. The call may be gone when
+  // this returns. A reply that is not read by the call's deadline is given up.
   void Answer(const absl::Status& status);
 
  private:

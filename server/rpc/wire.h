@@ -22,10 +22,14 @@ namespace hyperserve {
 // The plan that a request names, not yet resolved against a model. kInvalidArgument: no server
 // would run it (an unknown method or enum value, a tier beside text, fewer than 1 step).
 absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire);
+// What all calls that solve have in common. A plan that is spelled wrongly becomes the status in
+// AskTerms::plan. Copies all but the data of the condition, which the message keeps.
 AskTerms TermsFromWire(const v1::SolveOptions& options);
 // The rows borrow the data of the message, which must outlive them.
 AskedRows RowsFromWire(const v1::Tensor& wire);
 
+// Each ToWire fills an empty message and copies what it takes. Bytes are little-endian, as the
+// arrays are; seconds stay seconds.
 void ToWire(const HostTensor& tensor, v1::Tensor* wire);
 void ToWire(const SolveInfo& info, v1::SolveInfo* wire);
 // Fills a chunk, without the summary. `first_row` is the number of its first row.

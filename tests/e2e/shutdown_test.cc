@@ -9,11 +9,13 @@
 
 #include "client/client.h"
 #include "client/deadline.h"
+#include "core/io/file.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/method.h"
 #include "hyperserve/v1/admin.pb.h"
 #include "hyperserve/v1/hyperserve.pb.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process.h"
 #include "tests/e2e/tiny.h"
 #include "tests/testing/model_fixture.h"
 
@@ -175,6 +177,24 @@ TEST(ShutdownWhileLoading, EndsAtTheNextStep) {
   EXPECT_EQ((*daemon)->WaitForExit(), 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
   EXPECT_THAT((*daemon)->Log(), testing::Not(testing::HasSubstr("event=ready")));
+}
+
+// A process that ignores SIGTERM loses it unless it is held back, as process 1 does without a
+// handler.
+TEST(ShutdownWhileLibrariesLoad, ASignalBeforeMainIsNotLost) {
+  TemporaryFolder repository;
+  ASSERT_TRUE(fixture::WriteTinyRepository(repository.path()).ok());
+  const std::string out = repository.path() + "/out", log = repository.path() + "/log";
+  auto* const before = std::signal(SIGTERM, SIG_IGN);
+  Process daemon({HYPERSERVE_BINARY, "--models=" + repository.path(), "--address=127.0.0.1:0",
+                  "--admin_address=127.0.0.1:0", "--http_address=127.0.0.1:0"},
+                 out, log,
+                 {{"LD_PRELOAD", EARLY_SIGNAL},
+                  // The sanitizer wants to be the first library.
+                  {"ASAN_OPTIONS", "verify_asan_link_order=0"}});
+  std::signal(SIGTERM, before);
+  EXPECT_EQ(daemon.Wait(kSoon), 0);
+  EXPECT_THAT(ReadFile(log, 1 << 20).value(), testing::HasSubstr("event=signal number=15"));
 }
 
 TEST_F(Shutdown, ASecondSignalEndsItAtOnce) {

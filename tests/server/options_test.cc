@@ -105,6 +105,12 @@ TEST(InForce, RowsFollowTheDeviceAndEachOther) {
   EXPECT_EQ(InForce({.request_rows_max = 1 << 15}, {}).queue_rows_max, 1 << 15);
 }
 
+TEST(InForce, ASolverLooksOutForWorkWhereThereAreCoresToSpare) {
+  EXPECT_EQ(InForce({}, {.cores = 16}).watch_max_us, 1000);
+  EXPECT_EQ(InForce({}, {.cores = 2}).watch_max_us, 0);
+  EXPECT_EQ(InForce({.watch_max_us = 1}, {.cores = 16}).watch_max_us, 1);
+}
+
 TEST(BatcherOptionsOf, AreThoseOfThePage) {
   const BatcherOptions batcher = BatcherOptionsOf({.solvers = 1,
                                                    .batch_rows_max = 2,
@@ -115,7 +121,8 @@ TEST(BatcherOptionsOf, AreThoseOfThePage) {
                                                    .evaluation_macs_fixed = 7,
                                                    .live_queues_max = 8,
                                                    .live_runs_max = 9,
-                                                   .turn_max_us = 10});
+                                                   .turn_max_us = 10,
+                                                   .watch_max_us = 11});
   EXPECT_EQ(batcher.solvers, 1);
   EXPECT_EQ(batcher.batch_rows_max, 2);
   EXPECT_EQ(batcher.queue_delay_max.count(), 3);
@@ -126,6 +133,7 @@ TEST(BatcherOptionsOf, AreThoseOfThePage) {
   EXPECT_EQ(batcher.live_queues_max, 8);
   EXPECT_EQ(batcher.live_runs_max, 9);
   EXPECT_EQ(batcher.turn_max.count(), 10);
+  EXPECT_EQ(batcher.watch_max.count(), 11);
 }
 
 TEST(LimitsOf, AreThoseOfThePage) {

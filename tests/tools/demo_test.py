@@ -3,12 +3,13 @@
 import io
 import math
 import pathlib
+import random
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
-from demo import judge, observe, prometheus, text  # noqa: E402
+from demo import judge, observe, posterior, prometheus, text  # noqa: E402
 
 PAGE = r"""# HELP hyperserve_request_duration_seconds From arrival to answer.
 # TYPE hyperserve_request_duration_seconds histogram
@@ -149,6 +150,40 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual((after["requests"], after["failed"], after["generations"], after["p50"]), (2, 2, [], None))
         self.assertAlmostEqual(judge.longest_pause(requests[1:5], 1, 4), 0.9)
         self.assertAlmostEqual(judge.longest_pause(requests[1:5], 1, 6), 2.4)
+
+
+class PosteriorTest(unittest.TestCase):
+    @staticmethod
+    def simulate(generator, parameter):
+        """The simulator of two moons, as Greenberg, Nonnenmacher and Macke (2019) describe it."""
+        x, y = parameter
+        angle, radius = math.pi * (generator.random() - 0.5), generator.gauss(0.1, 0.01)
+        return (radius * math.cos(angle) + 0.25 - abs(x + y) / math.sqrt(2), radius * math.sin(angle) + (y - x) / math.sqrt(2))
+
+    def test_the_radius_of_a_sample_is_that_of_the_simulator(self):
+        generator = random.Random(1)
+        points = posterior.truth((0.1, -0.2), 2000, 3)
+        found = posterior.describe(points, (0.1, -0.2))
+        self.assertAlmostEqual(found["radius"], 0.1, delta=0.001)
+        self.assertAlmostEqual(found["deviation"], 0.01, delta=0.001)
+        self.assertAlmostEqual(found["upper"], 0.5, delta=0.05)
+        parameter = (0.3, -0.4)
+        radii = [posterior.implied_radius(parameter, self.simulate(generator, parameter)) for _ in range(2000)]
+        self.assertAlmostEqual(math.fsum(radii) / 2000, 0.1, delta=0.001)
+
+    def test_the_true_posterior_is_what_rejection_finds(self):
+        """Parameters of the prior whose simulation comes near the observation, beside the exact samples."""
+        generator, observed = random.Random(2), (0.0, 0.0)
+        near = []
+        for _ in range(400_000):
+            parameter = (2 * generator.random() - 1, 2 * generator.random() - 1)
+            if math.dist(self.simulate(generator, parameter), observed) < 0.03:
+                near.append(parameter)
+        exact = posterior.truth(observed, 20_000, 4)
+        self.assertGreater(len(near), 100)
+        for moment in (lambda p: abs(p[0] + p[1]), lambda p: p[1] - p[0], lambda p: (p[1] - p[0]) ** 2):
+            mean, wanted = (math.fsum(map(moment, points)) / len(points) for points in (near, exact))
+            self.assertAlmostEqual(mean, wanted, delta=0.03)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Act 4: the metrics of the daemon after the other acts."""
+"""Act 5: the metrics of the daemon after the other acts."""
 
 from concurrent import futures
 

@@ -28,6 +28,8 @@ def gnuplot(path, script):
 
 
 def caption(line):
+    if "title" in line:
+        return line["title"]
     cost = f"{text.whole(line['nfe'])} NFE"
     if line["correction_evaluations"]:
         cost += f" + {text.whole(line['correction_evaluations'])} g"

@@ -1,4 +1,4 @@
-"""Act 3: refreshes a correction that was trained too short, under load."""
+"""Act 4: refreshes a correction that was trained too short, under load."""
 
 import time
 

@@ -63,19 +63,12 @@ absl::StatusOr<DistanceRows> RowsToFit(const Recipe& recipe, const BoundOptions&
   const TensorSpace space(
       SpaceOptions(model, solver.spec().direction,
                    options.model->weights().Get("field", options.device, at::kFloat)));
-  std::vector<at::Tensor> starts, ends;
-  const int64_t batch = recipe.calibrate().batch();
-  for (int64_t first = 0; first < rows; first += batch) {
-    const SolveInputs part = RowsOf(inputs, first, std::min(batch, rows - first));
-    HS_ASSIGN_OR_RETURN(const at::Tensor start, InitialState(options.model, part, options.device));
-    HS_ASSIGN_OR_RETURN(const auto states, TrueStates(space, truth, model.span, {model.span[1]},
-                                                      start, ConditionOf(part, options.device)));
-    starts.push_back(start);
-    ends.push_back(states.back());
-  }
-  return DistanceRows{.start = at::cat(starts, 0),
-                      .end = at::cat(ends, 0),
-                      .condition = ConditionOf(inputs, options.device)};
+  DistanceRows fitted_on{.start = {}, .end = {}, .condition = ConditionOf(inputs, options.device)};
+  HS_ASSIGN_OR_RETURN(fitted_on.start, InitialState(options.model, inputs, options.device));
+  HS_ASSIGN_OR_RETURN(const auto states, TrueStates(space, truth, model.span, {model.span[1]},
+                                                    fitted_on.start, fitted_on.condition));
+  fitted_on.end = states.back();
+  return fitted_on;
 }
 
 absl::StatusOr<TensorMap> ReadTensors(const std::string& bytes) {

@@ -158,7 +158,9 @@ absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& 
         static_cast<double>(options.solver->table(measured.plan.fixed()->steps)->distance_macs);
   }
   if (!plans.empty()) return plans;
-  return absl::FailedPreconditionError("no plan has a bound: `hyperserve-train bounds` makes them");
+  return absl::FailedPreconditionError(
+      "no plan of this generation has a bound: `hyperserve-train bounds` makes the next one, which "
+      "--from=FOLDER names until a daemon has examined it");
 }
 
 std::string CoverageTable(const std::vector<BoundedPlan>& plans) {

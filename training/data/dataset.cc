@@ -7,13 +7,14 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/io/file.h"
 #include "core/io/philox.h"
 #include "core/io/rows.h"
 #include "core/io/safetensors.h"
+#include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 
@@ -26,24 +27,6 @@ constexpr int64_t kPointsBytesMax = int64_t{4} << 30;
 
 // The sets of points share no row: they differ in the upper half of the seed.
 uint64_t SeedOf(uint64_t seed, uint64_t set) { return seed | (set << 32); }
-
-// Reads the first of these files of the folder that is there.
-absl::StatusOr<RowsFile> ReadFirst(const std::string& folder,
-                                   const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    auto file = ReadRows(folder + "/" + name, "");
-    if (!absl::IsNotFound(file.status())) return file;
-  }
-  return absl::NotFoundError(
-      absl::StrCat(folder, ": none of ", absl::StrJoin(names, ", "), " is there"));
-}
-
-// The names that hold "images" or "labels" of a part.
-std::vector<std::string> NamesOf(ImagePart part, const std::string& what) {
-  const std::string name = absl::StrCat(part == ImagePart::kTraining ? "train-" : "t10k-", what);
-  const std::string idx = name + (what == "images" ? "-idx3-ubyte" : "-idx1-ubyte");
-  return {idx, idx + ".gz", name + ".npy", name + ".safetensors", name + ".csv"};
-}
 
 // U8 stays, other numbers become F32. kInvalidArgument: one is not finite, or not within the range
 // that the model takes.
@@ -128,13 +111,12 @@ SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
                                           const InputSpec& input, int64_t classes) {
-  HS_ASSIGN_OR_RETURN(RowsFile images, ReadFirst(folder, NamesOf(part, "images")));
-  HS_ASSIGN_OR_RETURN(RowsFile labels, ReadFirst(folder, NamesOf(part, "labels")));
-  const std::string name = images.name;
+  HS_ASSIGN_OR_RETURN(ImageFiles files, ReadImageFiles(folder, part));
+  const std::string name = files.images.name;
   LabelledImages result;
-  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(images), input.shape, 0));
+  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(files.images), input.shape, 0));
   HS_ASSIGN_OR_RETURN(result.images, AsInputs(std::move(rows), input, name));
-  HS_ASSIGN_OR_RETURN(result.labels, LabelsIn(std::move(labels), classes));
+  HS_ASSIGN_OR_RETURN(result.labels, LabelsIn(std::move(files.labels), classes));
   if (result.images.shape[0] == result.rows()) return result;
   return absl::InvalidArgumentError(
       absl::StrCat(folder, ": ", result.images.shape[0], " images and ", result.rows(), " labels"));
@@ -169,7 +151,8 @@ absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& pa
   if (!condition_.empty()) {
     HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
   }
-  const training::Points& parts = recipe.data().points();
+  const training::Points& parts =
+      recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
   const int64_t count = points.shape[0], held_out = parts.held_out_rows(),
                 fitted = count - held_out - parts.validation_rows();
   if (fitted < 1) {
@@ -213,12 +196,12 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.seed_ = static_cast<uint64_t>(recipe.seed());
   source.shape_ = spec.input.shape;
   source.condition_ = spec.condition;
-  source.from_noise_ = direction == Direction::kNoiseToData;
+  source.from_noise_ = direction == Direction::kNoiseToData && !recipe.data().has_states();
   if (spec.kind != ModelKind::kFlow) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
   } else if (source.from_noise_ && spec.condition.empty()) {
     return source;
-  } else if (recipe.data().has_points()) {
+  } else if (recipe.data().has_points() || recipe.data().has_states()) {
     HS_RETURN_IF_ERROR(source.TakePoints(recipe, data));
   } else {
     HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));

@@ -14,6 +14,7 @@
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
 #include "training/data/density.h"
+#include "training/data/image_files.h"
 #include "training/data/recipe.h"
 
 namespace hyperserve {
@@ -25,11 +26,10 @@ struct LabelledImages {
   int64_t rows() const { return static_cast<int64_t>(labels.size()); }
 };
 
-enum class ImagePart { kTraining, kTest };
 // Reads the images and labels of one part from `folder`: "train-images-idx3-ubyte" and the like,
-// plain or with ".gz", or "train-images.npy" and so on (recipe.proto). kNotFound: a file is
-// missing; the message lists the names. kInvalidArgument: the files do not fit the model's input
-// (FitRows), or a label is not a whole number below `classes`.
+// plain or with ".gz", or "train-images.npy" and so on, or CIFAR-10's batches (recipe.proto).
+// kNotFound: a file is missing; the message lists the names. kInvalidArgument: the files do not fit
+// the model's input (FitRows), or a label is not a whole number below `classes`.
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
                                           const InputSpec& input, int64_t classes);
 
@@ -53,10 +53,10 @@ SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows);
 class InputSource {
  public:
   // `direction` is that of the solves: kForward takes a classifier's images, kNoiseToData normal
-  // noise, kDataToNoise points of the recipe's density or of its file. In both directions a
-  // conditional flow has the conditions of these points. `data` is the folder of images or the file
-  // of points; a density needs none. Fails as LoadImages and ReadRows do, and with kInvalidArgument
-  // where recipe and model do not fit.
+  // noise, kDataToNoise points of the recipe's density or of its file; the rows of data.states
+  // serve both directions of a flow. In both a conditional flow has the conditions of these points.
+  // `data` is the folder of images or the file of points; a density needs none. Fails as LoadImages
+  // and ReadRows do, and with kInvalidArgument where recipe and model do not fit.
   static absl::StatusOr<InputSource> Make(const Recipe& recipe, const ModelSpec& spec,
                                           Direction direction, const std::string& data);
 

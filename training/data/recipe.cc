@@ -179,6 +179,14 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
   return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
 }
 
+absl::Status CheckParts(const training::Points& points, std::string_view name) {
+  HS_RETURN_IF_ERROR(Check(points.validation_rows() >= kProbeRowsMax,
+                           absl::StrCat(Absl(name), ".validation_rows"),
+                           absl::StrCat("at least ", kProbeRowsMax)));
+  return Check(points.held_out_rows() >= 1, absl::StrCat(Absl(name), ".held_out_rows"),
+               "at least 1");
+}
+
 absl::Status Validate(const Recipe& recipe) {
   HS_RETURN_IF_ERROR(Check(recipe.format() == 1, "format", "this program reads format 1"));
   HS_RETURN_IF_ERROR(Annotate(CheckName(recipe.name()), "name"));
@@ -194,14 +202,13 @@ absl::Status Validate(const Recipe& recipe) {
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
     case training::Data::kPoints:
-      HS_RETURN_IF_ERROR(Check(recipe.data().points().validation_rows() >= kProbeRowsMax,
-                               "data.points.validation_rows",
-                               absl::StrCat("at least ", kProbeRowsMax)));
-      HS_RETURN_IF_ERROR(Check(recipe.data().points().held_out_rows() >= 1,
-                               "data.points.held_out_rows", "at least 1"));
+      HS_RETURN_IF_ERROR(CheckParts(recipe.data().points(), "data.points"));
+      break;
+    case training::Data::kStates:
+      HS_RETURN_IF_ERROR(CheckParts(recipe.data().states(), "data.states"));
       break;
     default:
-      return Wrong("data", "names no source: idx, density or points");
+      return Wrong("data", "names no source: idx, density, points or states");
   }
   if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
   if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));

@@ -22,6 +22,8 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "programs/progress.h"
+#include "programs/stop.h"
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
@@ -133,25 +135,58 @@ std::vector<FixedPlan> StartsOf(const Model& model, int evaluations) {
   return starts;
 }
 
-// The pieces of a table's fit in the time that is left.
-struct Kinds {
-  size_t step, check;
+// The space that tables are fitted in.
+TensorSpace::Options FieldSpace(const HypersolverFitOptions& options, const HypersolverSpec& spec) {
+  return SpaceOptions(options.model->spec(), spec.direction,
+                      options.model->weights().Get("field", options.device, at::kFloat));
+}
+
+// One table's fit, from its start on.
+struct TableWork {
+  TableSolves solves;
+  UniformTruth truth;
+  TableFit fit;
+  FittedTable start;
 };
 
-// A step costs its evaluations of f forth and back, and about one more for the readout; a check
-// only forth, on its own rows.
-std::vector<Kinds> ExpectTables(const training::HypersolverFit& fit, const HypersolverSpec& spec,
-                                TimeLeft& time_left) {
-  const int iterations = fit.optimiser().iterations();
-  const double check_rows = static_cast<double>(fit.check_rows()) / fit.optimiser().batch();
-  std::vector<Kinds> kinds;
+// The starts of all tables. A step of each is timed, so that the first lines about the time that is
+// left are right, although a step of a table may cost a hundred times that of another.
+absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
+                                                   const HypersolverFitOptions& options,
+                                                   const HypersolverSpec& spec,
+                                                   const Truths& truths, const EndTruth& checks,
+                                                   TimeLeft& time_left) {
+  const training::HypersolverFit& fit = recipe.hypersolver();
+  const int iterations = fit.optimiser().iterations(), batch = fit.optimiser().batch();
+  HS_ASSIGN_OR_RETURN(const Earlier earlier, ReadEarlier(spec, options));
+  const auto tables = static_cast<int64_t>(spec.tables.size());
+  std::vector<TableWork> works;
+  Progress progress(recipe.name() + " starts", tables, "tables");
   for (const TableSpec& table : spec.tables) {
-    const double step = table.evaluations + 1;
-    kinds.push_back({.step = time_left.Expect(iterations, step),
-                     .check = time_left.Expect((iterations - 1) / fit.check_every() + 1,
-                                               step * check_rows / 3)});
+    if (StopRequested()) return Stopped();
+    TableWork work{.solves = {.space = FieldSpace(options, spec),
+                              .table = table,
+                              .state_shape = options.model->state_shape()},
+                   .truth = truths.Of(table.evaluations),
+                   .fit = {.name = absl::StrFormat("%s learned:%d, table %d of %d", recipe.name(),
+                                                   table.evaluations, works.size() + 1, tables),
+                           .optimiser = fit.optimiser(),
+                           .check_every = fit.check_every(),
+                           .net_seed = recipe.seed(),
+                           .starts = StartsOf(*options.model, table.evaluations),
+                           .from = earlier.Of(spec, table),
+                           .time_left = &time_left},
+                   .start = {}};
+    work.start = StartTable(work.solves, work.truth, checks, work.fit);
+    const double step = StepSeconds(work.solves, work.start, work.truth, batch);
+    work.fit.step_kind = time_left.Expect(iterations, step);
+    // It evaluates forth only, on rows of its own.
+    work.fit.check_kind = time_left.Expect((iterations - 1) / fit.check_every() + 1,
+                                           step * fit.check_rows() / batch / 3);
+    works.push_back(std::move(work));
+    progress.Advance(1);
   }
-  return kinds;
+  return works;
 }
 
 absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
@@ -159,40 +194,24 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
                                                    const HypersolverSpec& spec,
                                                    const InputSource& source) {
   const training::HypersolverFit& fit = recipe.hypersolver();
-  HS_ASSIGN_OR_RETURN(const Earlier earlier, ReadEarlier(spec, options));
-  TensorSpace::Options space_options =
-      SpaceOptions(options.model->spec(), spec.direction,
-                   options.model->weights().Get("field", options.device, at::kFloat));
-  const TensorSpace space(space_options);
+  const TensorSpace space(FieldSpace(options, spec));
   std::vector<int> counts = {1};
   for (const int evaluations : spec.steps) counts.push_back(std::max(evaluations, 1));
   HS_ASSIGN_OR_RETURN(const Truths truths,
                       Solve(space, recipe, options, counts, source.Training(0, fit.truth_rows())));
   HS_ASSIGN_OR_RETURN(const SolveInputs check_rows, source.Validation(fit.check_rows()));
-  HS_ASSIGN_OR_RETURN(const Truths checks, Solve(space, recipe, options, {1}, check_rows));
+  HS_ASSIGN_OR_RETURN(const Truths check_truths, Solve(space, recipe, options, {1}, check_rows));
+  const EndTruth checks{.start = check_truths.states.front(),
+                        .end = check_truths.states.back(),
+                        .condition = check_truths.condition};
+  TimeLeft time_left;
+  HS_ASSIGN_OR_RETURN(std::vector<TableWork> works,
+                      StartTables(recipe, options, spec, truths, checks, time_left));
   RandomStream stream(recipe.seed(), RandomPurpose::kBatches);
   std::vector<FittedTable> tables;
-  TimeLeft time_left;
-  const std::vector<Kinds> kinds = ExpectTables(fit, spec, time_left);
-  for (const TableSpec& table : spec.tables) {
-    const Kinds& of_table = kinds[tables.size()];
-    const TableSolves solves{
-        .space = space_options, .table = table, .state_shape = options.model->state_shape()};
-    HS_ASSIGN_OR_RETURN(tables.emplace_back(),
-                        FitTable(solves, truths.Of(table.evaluations),
-                                 {.start = checks.states.front(),
-                                  .end = checks.states.back(),
-                                  .condition = checks.condition},
-                                 {.name = recipe.name(),
-                                  .optimiser = fit.optimiser(),
-                                  .check_every = fit.check_every(),
-                                  .net_seed = recipe.seed(),
-                                  .starts = StartsOf(*options.model, table.evaluations),
-                                  .from = earlier.Of(spec, table),
-                                  .time_left = &time_left,
-                                  .step_kind = of_table.step,
-                                  .check_kind = of_table.check},
-                                 stream));
+  for (TableWork& work : works) {
+    HS_ASSIGN_OR_RETURN(tables.emplace_back(), FitTable(work.solves, work.truth, checks, work.fit,
+                                                        std::move(work.start), stream));
   }
   return tables;
 }

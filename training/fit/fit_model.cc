@@ -20,6 +20,7 @@
 #include "core/ode/tableau.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
+#include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/flow_matching.h"
@@ -57,7 +58,7 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
     }
   }
   const bool images = recipe.data().source_case() == training::Data::kIdx;
-  if (images != (spec.kind == ModelKind::kClassifier)) {
+  if (images != (spec.kind == ModelKind::kClassifier) || recipe.data().has_states()) {
     return absl::InvalidArgumentError(
         "a classifier learns from data.idx, a flow from data.density or data.points");
   }

@@ -1,5 +1,7 @@
 #include "training/fit/fit_table.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -46,37 +48,6 @@ double ErrorOf(const TableSolves& solves, const TensorMap& tensors, const EndTru
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-FittedTable BestStart(const TableSolves& solves, const UniformTruth& truth,
-                      const EndTruth& validation, const TableFit& fit) {
-  const TableSpec& table = solves.table;
-  TensorMap net;
-  if (!table.net.empty()) {
-    RandomStream weights(fit.net_seed, RandomPurpose::kWeights);
-    net = InitialTensors(table.net, NetPrefix(table), weights);
-    ZeroLastLayer(table.net, NetPrefix(table), net);
-  }
-  FittedTable best;
-  const auto consider = [&](std::string name, TensorMap tensors) {
-    tensors.merge(TensorMap(net));
-    for (auto& [key, tensor] : tensors) tensor = tensor.to(validation.start.device(), at::kFloat);
-    const double error = ErrorOf(solves, tensors, validation);
-    if (!best.start.empty() && error >= best.error) return;
-    best = {.tensors = std::move(tensors),
-            .start = std::move(name),
-            .start_error = error,
-            .error = error};
-  };
-  for (const FixedPlan& plan : fit.starts) {
-    const auto numbers = ClassicalTable(plan, truth.span[0], truth.span[1]);
-    consider(PrintPlan({.choice = plan, .tier = Tier::kExact}),
-             TableTensors(numbers, table.coefficients, solves.state_shape));
-  }
-  consider(table.evaluations == 0 ? "identity" : "least squares",
-           LeastSquaresTensors(TensorSpace(solves.space), table, truth));
-  if (fit.from.has_value()) consider("generation", *fit.from);
-  return best;
-}
-
 EndTruth Batch(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
   const at::Tensor indices = IndexTensor(DrawRows(stream, truth.start.size(0), rows), truth.start);
   const auto drawn = [&](const at::Tensor& all) {
@@ -112,10 +83,62 @@ at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const E
   return (norms(end - truth.end) / norms(truth.end)).mean();
 }
 
+FittedTable StartTable(const TableSolves& solves, const UniformTruth& truth,
+                       const EndTruth& validation, const TableFit& fit) {
+  const TableSpec& table = solves.table;
+  TensorMap net;
+  if (!table.net.empty()) {
+    RandomStream weights(fit.net_seed, RandomPurpose::kWeights);
+    net = InitialTensors(table.net, NetPrefix(table), weights);
+    ZeroLastLayer(table.net, NetPrefix(table), net);
+  }
+  FittedTable best;
+  const auto consider = [&](std::string name, TensorMap tensors) {
+    tensors.merge(TensorMap(net));
+    for (auto& [key, tensor] : tensors) tensor = tensor.to(validation.start.device(), at::kFloat);
+    const double error = ErrorOf(solves, tensors, validation);
+    if (!best.start.empty() && error >= best.error) return;
+    best = {.tensors = std::move(tensors),
+            .start = std::move(name),
+            .start_error = error,
+            .error = error};
+  };
+  for (const FixedPlan& plan : fit.starts) {
+    const auto numbers = ClassicalTable(plan, truth.span[0], truth.span[1]);
+    consider(PrintPlan({.choice = plan, .tier = Tier::kExact}),
+             TableTensors(numbers, table.coefficients, solves.state_shape));
+  }
+  consider(table.evaluations == 0 ? "identity" : "least squares",
+           LeastSquaresTensors(TensorSpace(solves.space), table, truth));
+  if (fit.from.has_value()) consider("generation", *fit.from);
+  return best;
+}
+
+double StepSeconds(const TableSolves& solves, const FittedTable& start, const UniformTruth& truth,
+                   int64_t rows) {
+  const int64_t count = std::min(rows, truth.start.size(0));
+  const auto first = [count](const at::Tensor& all) {
+    return all.defined() ? all.narrow(0, 0, count) : all;
+  };
+  const EndTruth batch{.start = first(truth.start),
+                       .end = first(truth.states.back()),
+                       .condition = first(truth.condition)};
+  const TensorMap tensors = TrainableCopies(start.tensors, truth.start.device());
+  double seconds = 0;
+  for (int run = 0; run < 2; ++run) {  // the first one warms up
+    const auto begin = std::chrono::steady_clock::now();
+    const at::Tensor error = EndError(solves, tensors, batch);
+    error.backward();
+    error.item<double>();  // waits for a GPU
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return seconds;
+}
+
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
-                                     RandomStream& stream) {
-  FittedTable best = BestStart(solves, truth, validation, fit);
+                                     FittedTable start, RandomStream& stream) {
+  FittedTable best = std::move(start);
   TensorMap tensors = TrainableCopies(best.tensors, validation.start.device());
   const bool has_nodes = solves.table.evaluations > 0;
   at::Tensor nodes = has_nodes ? tensors.at(DepthName(solves.table)) : at::Tensor();
@@ -139,7 +162,7 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
     return absl::OkStatus();
   };
   HS_RETURN_IF_ERROR(
-      Optimise({.what = absl::StrFormat("%s learned:%d", fit.name, solves.table.evaluations),
+      Optimise({.what = fit.name,
                 .optimiser = fit.optimiser,
                 .parameters = Fitted(tensors),
                 .time_left = fit.time_left,

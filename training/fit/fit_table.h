@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,12 +58,20 @@ struct FittedTable {
   int best_iteration = 0;
 };
 
-// Starts at the best on the validation rows of: `starts`, least squares, and `from`; the readout
-// starts at zero. Then AdamW on the EndError of drawn rows. The depths s_i are fitted too where f
-// reads the depth, and stay within the span. The tensors of the least error on the validation rows
-// are kept, so on them the result never errs more than any of its starts. Fails as Optimise does.
+// Where a fit begins, on the device of the rows: the best on the validation rows of `starts`, least
+// squares, and `from`. The readout is zero.
+FittedTable StartTable(const TableSolves& solves, const UniformTruth& truth,
+                       const EndTruth& validation, const TableFit& fit);
+
+// What a step from there takes, in seconds: the error of `rows` rows, and its gradient.
+double StepSeconds(const TableSolves& solves, const FittedTable& start, const UniformTruth& truth,
+                   int64_t rows);
+
+// AdamW on the EndError of drawn rows, from `start`. The depths s_i are fitted too where f reads
+// the depth, and stay within the span. The tensors of the least error on the validation rows are
+// kept, so on them the result never errs more than its start. Fails as Optimise does.
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
-                                     RandomStream& stream);
+                                     FittedTable start, RandomStream& stream);
 
 }  // namespace hyperserve

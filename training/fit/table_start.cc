@@ -130,7 +130,8 @@ TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
   for (int i = 0; i < spec.evaluations; ++i) {
     const double node = truth.span[0] + (truth.span[1] - truth.span[0]) * i / spec.evaluations;
     columns.nodes.push_back(node);
-    features.push_back(Lines(space.Field(PerRow(rows, node), space.Start(point)).z));
+    features.push_back(
+        Lines(space.Field(PerRow(rows, node), space.Start(point, truth.condition)).z));
     const at::Tensor& target = truth.states[static_cast<size_t>(i)];
     const Regression fit =
         Regress(spec.coefficients, features, Lines(target) - first, LineWeights(target));

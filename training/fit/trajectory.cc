@@ -1,5 +1,8 @@
 #include "training/fit/trajectory.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
@@ -13,15 +16,37 @@
 #include "core/ode/tableau.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
+#include "programs/progress.h"
 #include "programs/stop.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr int64_t kMaxTrueSteps = 10000;
-constexpr int64_t kEvaluationsAtOnce = 100;  // between two checks for a request to stop
+constexpr int64_t kEvaluationsAtOnce = 10;  // between two checks for a request to stop
+// Of all rows that are solved together: some hundred images, and flows whole.
+constexpr int64_t kNumbersAtOnce = 1 << 22;
 
 PerRow Same(int64_t rows, double value) { return PerRow(static_cast<size_t>(rows), value); }
+
+absl::StatusOr<SolveResult<TensorSpace::State>> SolveTruly(const TensorSpace& space,
+                                                           const Cohort& rows,
+                                                           TensorSpace::State start,
+                                                           const SolveOptions& options) {
+  BatchSolver<TensorSpace> solver(&space, options);
+  solver.Admit(std::move(start), {&rows, 1});
+  while (!solver.Advance(kEvaluationsAtOnce)) {
+    if (StopRequested()) return Stopped();
+  }
+  SolveResult<TensorSpace::State> result = InOrder(space, solver.TakeFinished());
+  for (const RowStatus status : result.status) {
+    if (status != RowStatus::kConverged) {
+      return absl::InternalError(
+          absl::StrCat("a true solution ended in ", std::string(RowStatusName(status))));
+    }
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -79,29 +104,32 @@ absl::StatusOr<std::vector<at::Tensor>> TrueStates(
     const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
     const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition) {
   const at::NoGradGuard no_grad;
-  SolveOptions options{.tableau = TableauFor(plan.method),
-                       .stepping = Stepping::kErrorControlled,
-                       .s0 = span[0],
-                       .s1 = span[1],
-                       .save_at = depths};
+  const SolveOptions options{.tableau = TableauFor(plan.method),
+                             .stepping = Stepping::kErrorControlled,
+                             .s0 = span[0],
+                             .s1 = span[1],
+                             .save_at = depths};
   HS_RETURN_IF_ERROR(ValidateSolve(options));
-  BatchSolver<TensorSpace> solver(&space, std::move(options));
-  const Cohort all{
-      .rows = start.size(0),
-      .control = ErrorControl{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps}};
-  solver.Admit(space.Start(start, condition), {&all, 1});
-  while (!solver.Advance(kEvaluationsAtOnce)) {
-    if (StopRequested()) return Stopped();
-  }
-  SolveResult<TensorSpace::State> result = InOrder(space, solver.TakeFinished());
-  for (const RowStatus status : result.status) {
-    if (status != RowStatus::kConverged) {
-      return absl::InternalError(
-          absl::StrCat("a true solution ended in ", std::string(RowStatusName(status))));
-    }
+  const ErrorControl control{.rtol = plan.rtol, .atol = plan.atol, .max_steps = kMaxTrueSteps};
+  const int64_t rows = start.size(0);
+  const int64_t at_once = std::clamp<int64_t>(kNumbersAtOnce * rows / start.numel(), 1, rows);
+  std::vector<std::vector<at::Tensor>> parts(depths.size());
+  Progress progress("true solutions", rows, "rows");
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const int64_t count = std::min(at_once, rows - first);
+    const at::Tensor conditions =
+        condition.defined() ? condition.narrow(0, first, count) : condition;
+    HS_ASSIGN_OR_RETURN(
+        auto result, SolveTruly(space, {.rows = count, .control = control},
+                                space.Start(start.narrow(0, first, count), conditions), options));
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].push_back(std::move(result.saved[i].z));
+    progress.Advance(count);
   }
   std::vector<at::Tensor> states;
-  for (TensorSpace::State& state : result.saved) states.push_back(std::move(state.z));
+  for (std::vector<at::Tensor>& part : parts) {
+    states.push_back(part.size() == 1 ? part.front() : at::cat(part, 0));
+    part.clear();
+  }
   return states;
 }
 

@@ -40,9 +40,9 @@ struct Trajectory {
 Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
                   const std::array<double, 2>& span, TensorSpace::State start);
 
-// The states at these depths by error-controlled steps, without autograd. `condition` as
-// ConditionOf gives it. kInternal: a row did not
-// converge. kCancelled: a signal asked to stop.
+// The states at these depths by error-controlled steps, without autograd, of images some hundred at
+// a time. `condition` as ConditionOf gives it. Reports progress. kInternal: a row did not converge.
+// kCancelled: a signal asked to stop.
 absl::StatusOr<std::vector<at::Tensor>> TrueStates(
     const TensorSpace& space, const AdaptivePlan& plan, const std::array<double, 2>& span,
     const std::vector<double>& depths, const at::Tensor& start, const at::Tensor& condition = {});

@@ -10,6 +10,7 @@
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/progress.h"
 #include "programs/time_left.h"
@@ -50,8 +51,10 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
     }
   }
   std::vector<PlanCalibration> measured;
-  Progress progress(absl::StrCat(recipe.name(), " calibration"), static_cast<int64_t>(all.size()),
-                    "plans", [&] { return time_left.Seconds(); });
+  const std::string of =
+      correction == nullptr ? "" : absl::StrCat(", ", PrintMethod(correction->spec().method));
+  Progress progress(absl::StrCat(recipe.name(), " calibration", of),
+                    static_cast<int64_t>(all.size()), "plans", [&] { return time_left.Seconds(); });
   for (size_t i = 0; i < all.size(); ++i) {
     const absl::StatusOr<PlanCalibration> one =
         time_left.Timed(i, [&] { return measurer.Measure(all[i], correction); });

@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
 #include "training/data/density.h"
+#include "training/data/image_files.h"
 #include "training/measure/measure.h"
 #include "training/measure/rank_test.h"
 #include "training/measure/two_samples.h"
@@ -60,9 +61,15 @@ HostTensor Repeated(const HostTensor& rows, int64_t times) {
   return RowsAt(rows.view(), places);
 }
 
-// Of each number of the first points among kDraws samples for each of them.
+absl::StatusOr<SolveInputs> HeldOut(const Recipe& recipe, const ModelSpec& spec,
+                                    Direction direction, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(const InputSource source, InputSource::Make(recipe, spec, direction, ""));
+  return source.HeldOut(rows);
+}
+
+// Of each number of the points among kDraws samples for each of them.
 std::vector<RankTest> Ranks(const HostTensor& points, const HostTensor& samples) {
-  const at::Tensor values = TensorFromView(points.view()).narrow(0, 0, kRankedRows).unsqueeze(1);
+  const at::Tensor values = TensorFromView(points.view()).unsqueeze(1);
   const at::Tensor drawn = TensorFromView(samples.view()).view({kRankedRows, kDraws, -1});
   const at::Tensor below = drawn.lt(values).sum(1);
   std::vector<RankTest> tests;
@@ -105,22 +112,32 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
                          solved);
 }
 
+absl::StatusOr<std::vector<RankTest>> RankSamples(const Recipe& recipe, DeviceRuntime& runtime,
+                                                  const Solve& solve) {
+  const ModelSpec& spec = solve.model->spec();
+  HS_ASSIGN_OR_RETURN(const SolveInputs points,
+                      HeldOut(recipe, spec, Direction::kDataToNoise, kRankedRows));
+  HS_ASSIGN_OR_RETURN(SolveInputs noise,
+                      HeldOut(recipe, spec, Direction::kNoiseToData, kRankedRows * kDraws));
+  noise.condition = Repeated(points.condition, kDraws);
+  HS_ASSIGN_OR_RETURN(const Solution samples, RunSolve(runtime, solve, noise));
+  return Ranks(points.rows, samples.state);
+}
+
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model) {
-  const bool conditional = !model->spec().condition.empty();
   const auto solved = [&](Direction direction,
                           const SolveInputs& rows) -> absl::StatusOr<Solution> {
     HS_ASSIGN_OR_RETURN(const Solve solve, ReferenceSolve(recipe, model, direction));
     return RunSolve(runtime, solve, rows);
   };
-  const auto held_out = [&](Direction direction, int64_t rows) -> absl::StatusOr<SolveInputs> {
-    HS_ASSIGN_OR_RETURN(const InputSource source,
-                        InputSource::Make(recipe, model->spec(), direction, ""));
-    return source.HeldOut(rows);
-  };
-  HS_ASSIGN_OR_RETURN(SolveInputs noise, held_out(Direction::kNoiseToData, kTestRows));
-  HS_ASSIGN_OR_RETURN(Solution samples, solved(Direction::kNoiseToData, noise));
-  HS_ASSIGN_OR_RETURN(SolveInputs points, held_out(Direction::kDataToNoise, kEntropyRows));
+  const ModelSpec& spec = model->spec();
+  const bool conditional = !spec.condition.empty();
+  HS_ASSIGN_OR_RETURN(const SolveInputs noise,
+                      HeldOut(recipe, spec, Direction::kNoiseToData, kTestRows));
+  HS_ASSIGN_OR_RETURN(const Solution samples, solved(Direction::kNoiseToData, noise));
+  HS_ASSIGN_OR_RETURN(const SolveInputs points,
+                      HeldOut(recipe, spec, Direction::kDataToNoise, kEntropyRows));
   HS_ASSIGN_OR_RETURN(const Solution back,
                       solved(Direction::kDataToNoise, RowsOf(points, 0, kTestRows)));
   Judgement judgement{.rows = kTestRows, .nll = -MeanOf(back.log_density.as<double>())};
@@ -135,10 +152,8 @@ absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime
     judgement.entropy = EntropyByNeighbours(all);
     return judgement;
   }
-  HS_ASSIGN_OR_RETURN(noise, held_out(Direction::kNoiseToData, kRankedRows * kDraws));
-  noise.condition = Repeated(RowsOf(points, 0, kRankedRows).condition, kDraws);
-  HS_ASSIGN_OR_RETURN(samples, solved(Direction::kNoiseToData, noise));
-  judgement.ranks = Ranks(points.rows, samples.state);
+  HS_ASSIGN_OR_RETURN(const Solve solve, ReferenceSolve(recipe, model, Direction::kNoiseToData));
+  HS_ASSIGN_OR_RETURN(judgement.ranks, RankSamples(recipe, runtime, solve));
   return judgement;
 }
 

@@ -9,6 +9,7 @@
 #include "core/engine/device_runtime.h"
 #include "core/model/net/model.h"
 #include "training/data/recipe.h"
+#include "training/measure/measure.h"
 #include "training/measure/rank_test.h"
 
 namespace hyperserve {
@@ -34,6 +35,10 @@ struct Judgement {
   // the condition that it came with.
   std::vector<RankTest> ranks;
 };
+// Those tests, of samples that `solve` draws from noise. Precondition: the model is a flow with a
+// condition. Fails as RunSolve does.
+absl::StatusOr<std::vector<RankTest>> RankSamples(const Recipe& recipe, DeviceRuntime& runtime,
+                                                  const Solve& solve);
 // Precondition: the model is a flow. Fails as RunSolve does.
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model);

@@ -92,7 +92,8 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
 
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs) {
-  Progress progress(PrintPlan(solve.plan), inputs.count(), "rows");
+  const std::string densities = solve.log_density == LogDensity::kNone ? "" : " with densities";
+  Progress progress(PrintPlan(solve.plan) + densities, inputs.count(), "rows");
   double seconds = 0;
   return TimedSolve(runtime, solve, inputs, seconds, [&](int64_t rows) { progress.Advance(rows); });
 }

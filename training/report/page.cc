@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 
@@ -68,6 +69,10 @@ std::string Front(const std::vector<PlanCalibration>& plans, const std::string& 
   }
   std::erase_if(series, [](const ChartSeries& one) { return one.points.empty(); });
   return LogChart(label, "mean relative error", series);
+}
+
+std::string MacsFront(const std::vector<PlanCalibration>& plans) {
+  return Front(plans, "multiply-accumulates a row", &PlanCalibration::macs, 1);
 }
 
 std::string Verdict(const Contest& contest, std::optional<double> bar) {
@@ -202,10 +207,9 @@ std::string ReportPage(const ReportContent& content) {
   page += Paragraph(
       absl::StrFormat("Calibrated on %d held-out rows against %s on %s. Base digest %s.",
                       measured.rows, measured.reference, measured.device, measured.base_digest));
-  page += Section(
-      "Error against cost",
-      Front(plans, "multiply-accumulates a row", &PlanCalibration::macs, 1) +
-          Front(plans, "microseconds a row, in batches", &PlanCalibration::seconds_per_row, 1e6));
+  page += Section("Error against cost",
+                  MacsFront(plans) + Front(plans, "microseconds a row, in batches",
+                                           &PlanCalibration::seconds_per_row, 1e6));
   const std::string rows = absl::StrFormat(
       "Measured for this report on %d held-out rows: each learned plan and the most accurate "
       "classical plan of any method and K that takes no more MACs.",
@@ -225,6 +229,13 @@ std::string ReportPage(const ReportContent& content) {
   page += Section("All measured plans", PlanTable(content, plans));
   page += Section("How the generations were made", Provenance(content));
   return page + "</body></html>\n";
+}
+
+std::string FrontPicture(const ReportContent& content) {
+  return absl::StrReplaceAll(MacsFront(AllPlans(content)),
+                             {{"<svg ",
+                               "<svg xmlns=\"http://www.w3.org/2000/svg\" style=\"font:12px "
+                               "sans-serif;background:#fff\" "}});
 }
 
 }  // namespace hyperserve

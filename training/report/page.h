@@ -30,17 +30,20 @@ struct Contest {
 // this n.
 std::optional<double> RatioBar(ModelKind kind, int evaluations);
 
+// The coefficients of one table of a learned solver, as cells.
 struct SolverTableRows {
   int evaluations = 0;
   std::string coefficients;  // "map"
   HeatRows rows;
 };
 
+// Points that a flow made under one plan.
 struct Samples {
   std::string plan;
   std::vector<ChartPoint> points;
 };
 
+// All that a page shows. Lists may be empty: their part of the page is left out.
 struct ReportContent {
   std::string name;
   ModelKind kind = ModelKind::kClassifier;
@@ -54,6 +57,9 @@ struct ReportContent {
   std::map<std::string, std::map<std::string, std::string>> provenance;
 };
 
+// The whole file: UTF-8, with every foreign text escaped. The same bytes for the same content.
 std::string ReportPage(const ReportContent& content);
+// The page's first chart, error against MACs, as an SVG file of its own.
+std::string FrontPicture(const ReportContent& content);
 
 }  // namespace hyperserve

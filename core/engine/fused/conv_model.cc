@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/fused/net_reader.h"
 #include "core/engine/fused/table_numbers.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_fit.h"
@@ -31,30 +32,20 @@ bool IsThree(HeightWidth size) { return size.height == 3 && size.width == 3; }
 bool IsOne(HeightWidth size) { return size.height == 1 && size.width == 1; }
 
 // Reads a list of layers as convolutions with activations between them.
-class NetReader {
+class ConvReader : public NetReader<ConvReader> {
  public:
-  // `tensors` on the CPU, in float32. `inputs`: what the first layer reads.
-  NetReader(const TensorMap& tensors, std::string who, std::vector<ConvInput> inputs)
-      : tensors_(tensors), who_(std::move(who)), inputs_(std::move(inputs)) {}
+  // `inputs`: what the first layer reads.
+  ConvReader(const TensorMap& tensors, std::string who, std::vector<ConvInput> inputs)
+      : NetReader(tensors, std::move(who)), inputs_(std::move(inputs)) {}
 
   absl::StatusOr<kernels::ConvNet> Read(const LayerList& layers) && {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      name_ = absl::StrCat(who_, ".", i);
-      const bool taken = std::visit([&](const auto& kind) { return Take(kind); }, layers[i].kind);
-      if (!taken) {
-        return absl::UnimplementedError(absl::StrCat(name_, ".", Absl(LayerName(layers[i])),
-                                                     " is not a layer of the fused kernel here"));
-      }
-    }
+    HS_RETURN_IF_ERROR(TakeAll(layers));
     return std::move(net_);
   }
 
  private:
-  // Each returns false where the layer cannot stand here.
-  template <class Kind>
-  bool Take(const Kind&) {
-    return false;
-  }
+  friend NetReader;
+  using NetReader::Take;
   bool Take(const DepthCatLayer& layer) {
     inputs_.insert(layer.first ? inputs_.begin() : inputs_.end(), ConvInput::kDepth);
     return true;
@@ -65,8 +56,8 @@ class NetReader {
     }
     net_.push_back({.inputs = std::exchange(inputs_, {ConvInput::kBefore}),
                     .outputs = static_cast<int>(layer.out),
-                    .weight = Numbers("weight"),
-                    .bias = layer.bias ? Numbers("bias") : std::vector<float>(),
+                    .weight = LayerNumbers("weight"),
+                    .bias = layer.bias ? LayerNumbers("bias") : std::vector<float>(),
                     .activation = ConvActivation::kNone,
                     .slopes = {}});
     return true;
@@ -80,7 +71,7 @@ class NetReader {
   bool Take(const LeakyReluLayer& layer) {
     return Rectify({static_cast<float>(layer.negative_slope)});
   }
-  bool Take(const PreluLayer&) { return Rectify(Numbers("weight")); }
+  bool Take(const PreluLayer&) { return Rectify(LayerNumbers("weight")); }
 
   // After a convolution, before what reads the depth.
   bool Activate(ConvActivation activation) {
@@ -94,20 +85,10 @@ class NetReader {
   bool Rectify(std::vector<float> slopes) {
     if (!Activate(ConvActivation::kRectifier)) return false;
     kernels::ConvLayer& layer = net_.back();
-    if (slopes.size() == 1) slopes.assign(static_cast<size_t>(layer.outputs), slopes[0]);
-    layer.slopes = std::move(slopes);
+    layer.slopes = SlopesOf(std::move(slopes), layer.outputs);
     return true;
   }
 
-  std::vector<float> Numbers(const char* role) const {
-    const at::Tensor& tensor = tensors_.find(absl::StrCat(name_, ".", role))->second;
-    const float* begin = tensor.const_data_ptr<float>();
-    return {begin, begin + tensor.numel()};
-  }
-
-  const TensorMap& tensors_;
-  const std::string who_;
-  std::string name_;               // of the layer that is read
   std::vector<ConvInput> inputs_;  // of the next convolution
   kernels::ConvNet net_;
 };
@@ -205,10 +186,7 @@ class ReadoutReader {
   }
 
   std::vector<float> Numbers(size_t layer, const char* role) const {
-    const at::Tensor tensor =
-        tensors_.at(absl::StrCat(prefix_, ".", layer, ".", role)).contiguous();
-    const float* begin = tensor.const_data_ptr<float>();
-    return {begin, begin + tensor.numel()};
+    return NumbersOf(tensors_.at(absl::StrCat(prefix_, ".", layer, ".", role)));
   }
 
   const TensorMap& tensors_;
@@ -246,7 +224,7 @@ absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hyperso
                           .readout = std::nullopt};
   const TensorMap weights = model.weights().Tensors(at::kCPU, at::kFloat);
   HS_ASSIGN_OR_RETURN(conv.field,
-                      NetReader(weights, "field", {ConvInput::kBefore}).Read(model.spec().field));
+                      ConvReader(weights, "field", {ConvInput::kBefore}).Read(model.spec().field));
   if (correction != nullptr && correction->spec().learned()) {
     HS_RETURN_IF_ERROR(ReadTable(*correction, evaluations, conv));
   } else if (correction != nullptr) {
@@ -255,7 +233,7 @@ absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hyperso
     const TensorMap of_correction = correction->weights().Tensors(at::kCPU, at::kFloat);
     HS_ASSIGN_OR_RETURN(
         conv.correction,
-        NetReader(of_correction, "net", std::move(inputs)).Read(correction->spec().net));
+        ConvReader(of_correction, "net", std::move(inputs)).Read(correction->spec().net));
   }
   const std::string misfit = kernels::ConvMisfit(conv);
   if (!misfit.empty()) return absl::UnimplementedError(misfit);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/fused/net_reader.h"
 #include "core/engine/fused/table_numbers.h"
 #include "core/io/tensor.h"
 #include "core/kernels/flow/flow_fit.h"
@@ -28,35 +29,25 @@ using kernels::FlowActivation;
 using kernels::FlowInput;
 
 // Reads a list of layers as linear layers with activations between them.
-class NetReader {
+class FlowReader : public NetReader<FlowReader> {
  public:
-  // `tensors` on the CPU, in float32. `inputs`: what the net reads before it reads the depth.
-  NetReader(const TensorMap& tensors, std::string who, std::vector<FlowInput> inputs)
-      : tensors_(tensors), who_(std::move(who)) {
+  // `inputs`: what the net reads before it reads the depth.
+  FlowReader(const TensorMap& tensors, std::string who, std::vector<FlowInput> inputs)
+      : NetReader(tensors, std::move(who)) {
     net_.inputs = std::move(inputs);
   }
 
   absl::StatusOr<kernels::FlowNet> Read(const LayerList& layers) && {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      name_ = absl::StrCat(who_, ".", i);
-      const bool taken = std::visit([&](const auto& kind) { return Take(kind); }, layers[i].kind);
-      if (!taken) {
-        return absl::UnimplementedError(absl::StrCat(name_, ".", Absl(LayerName(layers[i])),
-                                                     " is not a layer of the fused kernel here"));
-      }
-    }
+    HS_RETURN_IF_ERROR(TakeAll(layers));
     if (!after_linear_)
-      return absl::UnimplementedError(absl::StrCat(who_, " ends in an activation"));
+      return absl::UnimplementedError(absl::StrCat(who(), " ends in an activation"));
     net_.activation = activation_.value_or(FlowActivation::kRectifier);
     return std::move(net_);
   }
 
  private:
-  // Each returns false where the layer cannot stand here.
-  template <class Kind>
-  bool Take(const Kind&) {
-    return false;
-  }
+  friend NetReader;
+  using NetReader::Take;
   bool Take(const DepthCatLayer& layer) {
     if (!net_.layers.empty()) return false;
     net_.inputs.insert(layer.first ? net_.inputs.begin() : net_.inputs.end(), FlowInput::kDepth);
@@ -66,8 +57,8 @@ class NetReader {
     if (after_linear_) return false;
     after_linear_ = true;
     net_.layers.push_back({.outputs = static_cast<int>(layer.out),
-                           .weight = Numbers("weight"),
-                           .bias = layer.bias ? Numbers("bias") : std::vector<float>(),
+                           .weight = LayerNumbers("weight"),
+                           .bias = layer.bias ? LayerNumbers("bias") : std::vector<float>(),
                            .slopes = {}});
     return true;
   }
@@ -80,7 +71,7 @@ class NetReader {
   bool Take(const LeakyReluLayer& layer) {
     return Rectify({static_cast<float>(layer.negative_slope)});
   }
-  bool Take(const PreluLayer&) { return Rectify(Numbers("weight")); }
+  bool Take(const PreluLayer&) { return Rectify(LayerNumbers("weight")); }
 
   bool Activate(FlowActivation activation) {
     if (!after_linear_ || activation_.value_or(activation) != activation) return false;
@@ -92,20 +83,10 @@ class NetReader {
   bool Rectify(std::vector<float> slopes) {
     if (!Activate(FlowActivation::kRectifier)) return false;
     kernels::FlowLayer& layer = net_.layers.back();
-    if (slopes.size() == 1) slopes.assign(static_cast<size_t>(layer.outputs), slopes[0]);
-    layer.slopes = std::move(slopes);
+    layer.slopes = SlopesOf(std::move(slopes), layer.outputs);
     return true;
   }
 
-  std::vector<float> Numbers(const char* role) const {
-    const at::Tensor& tensor = tensors_.find(absl::StrCat(name_, ".", role))->second;
-    const float* begin = tensor.const_data_ptr<float>();
-    return {begin, begin + tensor.numel()};
-  }
-
-  const TensorMap& tensors_;
-  const std::string who_;
-  std::string name_;  // of the layer that is read
   std::optional<FlowActivation> activation_;
   bool after_linear_ = false;
   kernels::FlowNet net_;
@@ -144,8 +125,8 @@ absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels:
   flow.table = TableNumbers<kernels::FlowTable>(facts, tensors, flow.dimensions);
   if (facts.spec->net.empty()) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(flow.correction,
-                      NetReader(tensors, TablePrefix(facts.spec->evaluations) + ".net",
-                                InputsOf(facts.spec->inputs))
+                      FlowReader(tensors, TablePrefix(facts.spec->evaluations) + ".net",
+                                 InputsOf(facts.spec->inputs))
                           .Read(facts.spec->net));
   flow.correction->slopes = static_cast<int>(evaluations);
   return absl::OkStatus();
@@ -164,13 +145,13 @@ absl::StatusOr<kernels::FlowModel> FlowModelOf(const Model& model, const Hyperso
                           .correction = std::nullopt};
   const TensorMap weights = model.weights().Tensors(at::kCPU, at::kFloat);
   HS_ASSIGN_OR_RETURN(flow.field,
-                      NetReader(weights, "field", {FlowInput::kState}).Read(model.spec().field));
+                      FlowReader(weights, "field", {FlowInput::kState}).Read(model.spec().field));
   if (correction != nullptr && correction->spec().learned()) {
     HS_RETURN_IF_ERROR(ReadTable(*correction, evaluations, flow));
   } else if (correction != nullptr) {
     const TensorMap of_correction = correction->weights().Tensors(at::kCPU, at::kFloat);
     HS_ASSIGN_OR_RETURN(flow.correction,
-                        NetReader(of_correction, "net", InputsOf(correction->spec().inputs))
+                        FlowReader(of_correction, "net", InputsOf(correction->spec().inputs))
                             .Read(correction->spec().net));
   }
   const std::string misfit = kernels::FlowMisfit(flow);

@@ -13,9 +13,11 @@ namespace hyperserve {
 // Immutable; any thread may call.
 class RowCosts {
  public:
+  // Reads the costs of the spec's nets; keeps a learned solver alive, and nothing else of the spec.
   explicit RowCosts(const BatchSpec& spec);
 
-  // Appends the costs of one row with so many evaluations to the result.
+  // Appends the costs of one row with so many evaluations to nfe, correction_evaluations and macs
+  // of the result: those that it would have alone.
   void Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const;
 
  private:

@@ -36,6 +36,8 @@ class SegmentResults {
   // ignores its rows from then on.
   std::optional<RowRange> Forget(Ticket ticket);
 
+  // Puts each row into its segment. Each row of an expected segment comes once, in any order and
+  // any company; rows of forgotten segments are ignored.
   void Take(EndedRows ended);
 
   // The segments that have become complete since the last call, in that order.

@@ -1,4 +1,5 @@
-// The data of a forward pass: values with tangents, and layers with their tensors.
+// The data of a forward pass: values with tangents, and layers with their tensors. Tensors are
+// shared, not copied, and nobody changes one in place.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,5 +1,10 @@
 // Pushforward, the result of each Forward in this folder: a value, and the rule for its tangents.
 // Private to net.cc.
+//
+// What every Forward and Join here promises. x is [B, C, ...], the tangents are [T, B, C, ...], all
+// of one dtype and device. Each is made of differentiable operations and changes none of its
+// arguments. The bits of a row depend on other rows only as the kind's RowRule says. Nothing is
+// checked: Net::Make has checked shapes, and LibTorch throws where they are wrong.
 #pragma once
 
 #include <vector>

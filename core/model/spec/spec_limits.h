@@ -1,6 +1,6 @@
 // Limits on the values of a spec file. They are far above any sensible model, and low enough that
 // no sum or product in core/model overflows and no hostile file causes unbounded work or memory.
-// The limits on layers stand in core/model/layers/layer_limits.h, those on sizes of files in spec.h
+// The limits on layers stand in core/model/layers/kind.h, those on sizes of files in spec.h
 // and core/model/repository/.
 #pragma once
 

@@ -20,11 +20,14 @@
 
 namespace hyperserve {
 
+// kInvalidArgument with these parts as its message; they begin with the path of the field.
 template <class... Parts>
 absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
+// Parses a whole file. kInvalidArgument: it is empty or above kModelJsonBytesMax, or as
+// ParseFileJson.
 template <class Message>
 absl::StatusOr<Message> ParseJson(std::string_view json) {
   HS_RETURN_IF_ERROR(
@@ -32,7 +35,7 @@ absl::StatusOr<Message> ParseJson(std::string_view json) {
   return ParseFileJson<Message>(json);
 }
 
-// Two finite numbers. The caller checks their order.
+// Two finite numbers; kInvalidArgument names `path`. The caller checks their order.
 inline absl::StatusOr<std::array<double, 2>> ReadPair(
     const google::protobuf::RepeatedField<double>& values, const std::string& path) {
   if (values.size() != 2 || !std::isfinite(values[0]) || !std::isfinite(values[1])) {
@@ -41,6 +44,8 @@ inline absl::StatusOr<std::array<double, 2>> ReadPair(
   return std::array<double, 2>{values[0], values[1]};
 }
 
+// By DirectionName; kInvalidArgument lists the names. Whether it suits the kind of the model is
+// checked by the caller.
 inline absl::StatusOr<Direction> ReadDirection(const std::string& name) {
   for (const Direction direction :
        {Direction::kForward, Direction::kDataToNoise, Direction::kNoiseToData}) {
@@ -57,6 +62,7 @@ inline absl::StatusOr<Shape> ListShape(const LayerList& layers, const Shape& inp
   return absl::Status(shape.status().code(), absl::StrCat(path, shape.status().message()));
 }
 
+// kInvalidArgument names `path` where a text is longer than the limit. Texts may be empty.
 inline absl::Status CheckTexts(const std::vector<std::string>& texts, const std::string& path) {
   for (const std::string& text : texts) {
     HS_RETURN_IF_ERROR(CheckRange(path + ": bytes of one text", static_cast<int64_t>(text.size()),

@@ -155,7 +155,8 @@ TEST_P(LearnedTest, DistancesComeFromTheSameSlopes) {
         }
         EXPECT_NEAR(found.distance[row], std::sqrt(squares / size), 1e-12);
         const HostTensor one = HostTensor::CopyOf(RowsOf(rows.view(), row, 1));
-        if (on_cpu()) EXPECT_EQ(Run(solve, one).distance[0], found.distance[row]);
+        if (!on_cpu()) continue;
+        EXPECT_EQ(Run(solve, one).distance[0], found.distance[row]);
       }
     }
   }

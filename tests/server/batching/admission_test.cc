@@ -69,8 +69,8 @@ TEST(DecideAdmission, WhatCannotMeetItsDeadlineIsRefusedWithAFittingPushback) {
     double cost_before, cost, seconds_left;
     int64_t retry_after;  // milliseconds; 0: it is let in
   };
-  for (const Case& one : {Case{1000, 0, 0.625, 0}, Case{1000, 0, 0.6, 20}, Case{1000, 125, 0.75, 0},
-                          Case{1000, 125, 0.725, 20}, Case{1000, 900, 0.5, 500},
+  for (const Case& one : {Case{1000, 0, 1.0, 0}, Case{1000, 0, 0.96, 20}, Case{1000, 125, 1.125, 0},
+                          Case{1000, 125, 1.085, 20}, Case{1000, 900, 0.5, 500},
                           Case{1e9, 0, 1, 30000}, Case{0, 1e9, 1, 0}}) {
     const Admission admission =
         DecideAdmission({.cost_before = one.cost_before, .pace = 1e-3},

@@ -37,6 +37,7 @@ struct TestOptions {
   int64_t live_runs_max = 64;
   int solvers = 1;
   std::chrono::microseconds turn_max{0};
+  std::chrono::microseconds watch_max{0};
   double evaluation_macs_fixed = 0;
   std::function<void(const BatchReport&)> on_batch;
   std::function<void(const absl::Status&)> on_device_lost;
@@ -51,6 +52,7 @@ struct TestOptions {
             .live_runs_max = live_runs_max,
             .solvers = solvers,
             .turn_max = turn_max,
+            .watch_max = watch_max,
             .evaluation_macs_fixed = evaluation_macs_fixed,
             .on_batch = on_batch,
             .on_device_lost = on_device_lost};

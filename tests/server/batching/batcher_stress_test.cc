@@ -105,6 +105,7 @@ TEST_P(BatcherStress, EveryRequestIsAnsweredOnceWithItsOwnRows) {
                             .live_runs_max = 10,
                             .solvers = 4,
                             .turn_max = GetParam(),
+                            .watch_max = std::chrono::microseconds(200),
                             .evaluation_macs_fixed = 4};
   const auto batcher =
       std::make_unique<Batcher>(options.options(), std::vector{runtime.get()}, &Clock::Real());
@@ -140,7 +141,10 @@ TEST_P(BatcherStress, DestructionUnderLoadAnswersEverything) {
     Tally tally;
     const auto control = std::make_shared<FakeEngineControl>();
     const auto runtime = MakeFakeRuntime(control);
-    const TestOptions options{.batch_rows_max = 16, .solvers = 3, .turn_max = GetParam()};
+    const TestOptions options{.batch_rows_max = 16,
+                              .solvers = 3,
+                              .turn_max = GetParam(),
+                              .watch_max = std::chrono::microseconds(200)};
     {
       Batcher batcher(options.options(), std::vector{runtime.get()}, &Clock::Real());
       RunClient(round, FakeModel(), batcher, tally);

@@ -48,8 +48,16 @@ struct Machine {
   std::chrono::nanoseconds fixed = std::chrono::microseconds(50);  // of each evaluation
   std::chrono::nanoseconds row = std::chrono::microseconds(200);   // of each row in it
   int64_t batch_rows_max = 8;
+  // It is fast and slow by turns for as long as this: evaluations take that share less and more.
+  std::chrono::nanoseconds spell = std::chrono::seconds(1);
+  double swing = 0;
 
   std::chrono::nanoseconds TimeOf(int64_t rows) const { return fixed + rows * row; }
+  std::chrono::nanoseconds TimeOf(int64_t rows, std::chrono::nanoseconds now) const {
+    const double factor = (now / spell) % 2 == 0 ? 1 - swing : 1 + swing;
+    return std::chrono::nanoseconds(
+        static_cast<int64_t>(static_cast<double>(TimeOf(rows).count()) * factor));
+  }
   // Of a row in a full run: what the bare engine achieves at best.
   double RowSeconds() const {
     return std::chrono::duration<double>(TimeOf(batch_rows_max)).count() /
@@ -70,7 +78,7 @@ class Simulation {
  public:
   explicit Simulation(const Machine& machine) : free_at_(kSolvers, kIdle), seats_(kSolvers) {
     control_->on_evaluation = [this, machine](const FakeEngineControl::SeenEvaluation& seen) {
-      spent_ += machine.TimeOf(seen.rows);
+      spent_ += machine.TimeOf(seen.rows, Elapsed());
     };
     control_->adaptive_steps = [](const Segment& segment) {
       return static_cast<int64_t>(segment.seed);

@@ -1,7 +1,11 @@
 // The folder of a method when a disk, another daemon or a hand gets in the way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -30,6 +34,23 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Kind = Registry::Event::Kind;
+
+// The permissions of files hold for this thread and for those that it starts, also where it is
+// root's.
+class WithoutPrivilege {
+ public:
+  WithoutPrivilege() {
+    syscall(SYS_capget, &header_, before_.data());
+    auto without = before_;
+    without[0].effective &= ~(1u << CAP_DAC_OVERRIDE);
+    syscall(SYS_capset, &header_, without.data());
+  }
+  ~WithoutPrivilege() { syscall(SYS_capset, &header_, before_.data()); }
+
+ private:
+  __user_cap_header_struct header_ = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, 2> before_ = {};
+};
 
 class Folder : public RegistryFixture {
  protected:
@@ -86,6 +107,21 @@ TEST_F(Folder, WhereActiveCannotBeReadTheNewestThatPassedIsServed) {
   EXPECT_EQ(Active(), 1);
   EXPECT_THAT(State().problem, HasSubstr("'one' is not a generation"));
   EXPECT_FALSE(ReadVerdicts(HeunFolder())->contains(2));  // nothing is tried meanwhile
+}
+
+TEST_F(Folder, AFolderThatCannotBeWrittenIsNoFaultOfTheCandidate) {
+  const WithoutPrivilege without;
+  Open();
+  ASSERT_TRUE(Publish(Scaled(0.5)).ok());
+  fs::permissions(HeunFolder(), fs::perms::owner_write, fs::perm_options::remove);
+  const auto outcome = Publish(Scaled(0.6));
+  fs::permissions(HeunFolder(), fs::perms::owner_write, fs::perm_options::add);
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kFailedPrecondition) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("Permission denied"));
+  EXPECT_EQ(Active(), 1);
+  const auto again = Publish(Scaled(0.6));
+  ASSERT_TRUE(again.ok()) << again.status() << ": it was blamed";
+  EXPECT_EQ(again->generation, 2);
 }
 
 TEST_F(Folder, ARestartDoesNotServeWhatWasNotAcknowledged) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -23,7 +24,9 @@
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
 #include "training/data/density.h"
+#include "training/data/image_files.h"
 #include "training/data/recipe.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 namespace {
@@ -134,16 +137,82 @@ TEST(DatasetTest, ReadsOtherFormsOfImages) {
   EXPECT_FALSE(LoadImages(folder.path(), ImagePart::kTraining, {.shape = {4}}, 10).ok());
 }
 
-TEST(InputSourceTest, PointsOfAFileAreShuffledAndShared) {
+// A record of CIFAR-10: all pixels of channel c are 10 * label + c.
+std::string CifarRecord(int label) {
+  std::string record(1, static_cast<char>(label));
+  for (int channel = 0; channel < 3; ++channel) {
+    record += std::string(1024, static_cast<char>(10 * label + channel));
+  }
+  return record;
+}
+
+TEST(DatasetTest, ReadsTheBatchesOfCifar) {
   const TemporaryFolder folder;
-  const std::string path = folder.path() + "/points.npy";
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    ASSERT_TRUE(WriteFileAtomically(folder.path() + "/" + name, bytes).ok());
+  };
+  write("test_batch.bin", CifarRecord(7) + CifarRecord(2));
+  for (int i = 1; i <= 4; ++i) write(absl::StrCat("data_batch_", i, ".bin"), CifarRecord(i));
+  const InputSpec input{.shape = {3, 32, 32}};
+  const auto test = LoadImages(folder.path(), ImagePart::kTest, input, 10);
+  ASSERT_TRUE(test.ok()) << test.status();
+  EXPECT_EQ(test->images.shape, (Shape{2, 3, 32, 32}));
+  EXPECT_EQ(test->labels, (std::vector<int64_t>{7, 2}));
+  EXPECT_EQ(test->images.as<uint8_t>()[1023], 70);
+  EXPECT_EQ(test->images.as<uint8_t>()[1024], 71);
+  EXPECT_EQ(test->images.as<uint8_t>()[3072 + 2048], 22);
+  const auto message = [&](ImagePart part, const InputSpec& spec) {
+    return std::string(LoadImages(folder.path(), part, spec, 10).status().message());
+  };
+  EXPECT_THAT(message(ImagePart::kTraining, input), HasSubstr("data_batch_5.bin"));
+  write("data_batch_5.bin", CifarRecord(5) + "half of a record");
+  EXPECT_THAT(message(ImagePart::kTraining, input), HasSubstr("3089 bytes are no records of 3073"));
+  write("data_batch_5.bin", CifarRecord(5));
+  EXPECT_EQ(LoadImages(folder.path(), ImagePart::kTraining, input, 10)->labels,
+            (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_THAT(message(ImagePart::kTest, {.shape = {32, 32, 3}}), HasSubstr("[3, 32, 32]"));
+}
+
+// A file of 300 rows, each of whose numbers is that of the row.
+std::string WriteNumberedRows(const TemporaryFolder& folder, int columns) {
   std::vector<float> numbers;
-  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), 3, static_cast<float>(i));
-  ASSERT_TRUE(WriteFileAtomically(path, Npy(numbers, 3)).ok());
+  for (int i = 0; i < 300; ++i) numbers.insert(numbers.end(), columns, static_cast<float>(i));
+  const std::string path = folder.path() + "/rows.npy";
+  EXPECT_TRUE(WriteFileAtomically(path, Npy(numbers, columns)).ok());
+  return path;
+}
+
+void SetParts(training::Points& parts) {
+  parts.set_validation_rows(100);
+  parts.set_held_out_rows(50);
+}
+
+TEST(InputSourceTest, GivenStatesServeBothDirections) {
+  const TemporaryFolder folder;
+  const std::string path = WriteNumberedRows(folder, 2);
   Recipe recipe;
   recipe.set_seed(3);
-  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
-  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  SetParts(*recipe.mutable_data()->mutable_states());
+  ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kNoiseToData};
+  spec.input.shape = {2};
+  for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
+    const auto source = InputSource::Make(recipe, spec, direction, path);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_EQ(source->validation_rows(), 100);
+    for (const SolveInputs& set : {source->Training(0, 64), *source->HeldOut(50)}) {
+      for (const float number : set.rows.as<float>()) {
+        EXPECT_TRUE(number >= 0 && number < 300 && number == std::floor(number)) << number;
+      }
+    }
+  }
+}
+
+TEST(InputSourceTest, PointsOfAFileAreShuffledAndShared) {
+  const TemporaryFolder folder;
+  const std::string path = WriteNumberedRows(folder, 3);
+  Recipe recipe;
+  recipe.set_seed(3);
+  SetParts(*recipe.mutable_data()->mutable_points());
   ModelSpec spec{.kind = ModelKind::kFlow, .direction = Direction::kDataToNoise};
   spec.input.shape = {3};
   const auto source = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
@@ -240,8 +309,7 @@ TEST(InputSourceTest, PointsOfAFileKeepTheirConditions) {
   write({{"x", x.view()}, {"condition", condition.view()}});
   Recipe recipe;
   recipe.set_seed(3);
-  recipe.mutable_data()->mutable_points()->set_validation_rows(100);
-  recipe.mutable_data()->mutable_points()->set_held_out_rows(50);
+  SetParts(*recipe.mutable_data()->mutable_points());
   const ModelSpec spec = ConditionalSpec();
   const auto data = InputSource::Make(recipe, spec, Direction::kDataToNoise, path);
   const auto noise = InputSource::Make(recipe, spec, Direction::kNoiseToData, path);

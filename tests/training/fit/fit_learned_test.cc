@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -158,6 +159,43 @@ TEST_F(FitLearnedTest, TheSameRecipeGivesTheSameWeights) {
     return FitLearned(recipe, Options()).value().files.at("weights.safetensors");
   };
   EXPECT_EQ(weights(), weights());
+}
+
+// kRecipe for a flow with a condition of two numbers, which its field reads.
+Recipe ConditionalRecipe() {
+  const auto replaced = [text = std::string(kRecipe)](
+                            std::initializer_list<std::pair<const char*, const char*>> pairs) {
+    std::string result = text;
+    for (const auto& [from, to] : pairs) {
+      const size_t place = result.find(from);
+      EXPECT_NE(place, std::string::npos) << from;
+      result.replace(place, std::string(from).size(), to);
+    }
+    return result;
+  };
+  return ParseRecipe(
+             replaced({{"gaussians", "two_moons"},
+                       {R"("data_to_noise")", R"("noise_to_data", "condition": {"shape": [2]})"},
+                       {R"([{"linear": {"in": 2,)",
+                        R"([{"condition_cat": {"features": 2}}, {"depth_cat": {}},
+                            {"linear": {"in": 5,)"},
+                       {R"("solver": "midpoint:3", "speed_penalty": 0.01, "bend_penalty": 0.01)",
+                        R"("flow_matching": {})"},
+                       {R"("coefficients": "channel")",
+                        R"("coefficients": "map", "net": {"hidden": [8]})"}}))
+      .value();
+}
+
+TEST_F(FitLearnedTest, ASolverOfAConditionalFlowIsFittedUnderItsConditions) {
+  const Recipe recipe = ConditionalRecipe();
+  const ModelFiles files = FitModel(recipe, "", at::kCPU).value();
+  HypersolverFitOptions options = Options();
+  options.model = Model::FromBytes(files.model_json, files.weights).value();
+  const auto fitted = FitLearned(recipe, options);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  ASSERT_FALSE(fitted->spec.steps.empty());
+  EXPECT_LE(fitted->calibration.plans[0].error_mean,
+            kClaimRatio * fitted->base_plans[0].error_mean);
 }
 
 TEST_F(FitLearnedTest, ARefreshMayStartFromTheGenerationAndSaysSo) {

@@ -22,6 +22,7 @@
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
 #include "training/data/dataset.h"
+#include "training/data/image_files.h"
 #include "training/data/recipe.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/fit_hypersolver.h"

@@ -28,6 +28,7 @@ using ::testing::IsEmpty;
 using ::testing::IsNan;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -92,6 +93,16 @@ TEST(PageTest, TellsTheBarAndItsVerdict) {
   EXPECT_THAT(page, HasSubstr("<td>rk3:1</td><td>1</td><td>0.500</td><td>0.42</td><td>missed"));
   EXPECT_THAT(page, HasSubstr("It is learned: the bar is met."));
   EXPECT_EQ(Count(page, "http"), 0);  // self-contained
+}
+
+TEST(PageTest, TheFrontIsAPictureOfItsOwn) {
+  ReportContent content{.name = "a", .kind = ModelKind::kFlow};
+  content.calibration.plans = {Measured("euler:1", 100, 0.3, 1)};
+  content.corrected = {Measured("learned:2", 210, 0.009, 1)};
+  const std::string picture = FrontPicture(content);
+  EXPECT_THAT(picture, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_THAT(picture, HasSubstr("learned:2: error 0.009, 210 MACs"));
+  EXPECT_EQ(Count(picture, "<svg"), 1);
 }
 
 TEST(PageTest, ADefaultPlanMissesTheBarInWords) {
