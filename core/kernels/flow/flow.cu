@@ -7,6 +7,7 @@
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_solve.cuh"
 #include "core/kernels/flow/flow_team.cuh"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -121,6 +122,7 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
     error = cudaDeviceGetAttribute(&made.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                    device);
   }
+  made.shared_bytes_max -= kImageCopyBytes;
   if (layout.precision == FlowPrecision::kExact) {
     if (error == cudaSuccess) error = PrepareAdaptiveFlow(made);
     if (error == cudaSuccess) *program = made;

@@ -10,6 +10,7 @@
 #include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/flow/flow_solve.cuh"
 #include "core/kernels/flow/flow_team.cuh"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
@@ -25,6 +26,13 @@ struct FlowLaunch {
   FlowRows rows;
 };
 using FlowKernelPointer = void (*)(FlowLaunch);
+
+// First what the field's first layer reads; a table's nodes stand behind everything.
+__device__ __forceinline__ void StartImageCopy(const FlowLaunch& launch) {
+  const FlowLayout& layout = launch.layout;
+  ImageCopy::Start(launch.image, layout.evaluations >= 0 ? layout.bytes : layout.field.square,
+                   layout.bytes);
+}
 
 // log N(z) of the noise at either end, and the stretch between: each lane's part of them.
 __device__ __forceinline__ LanePart LogDensity(const FlowLaunch& launch, const LaneVector<1>& noise,
@@ -45,7 +53,7 @@ template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutp
 __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     FlowKernel(const __grid_constant__ FlowLaunch launch) {
   using Solver = FlowSolver<kKind, kActivation, kWidth, kOutputs>;
-  StartImageCopy(launch.image, 0, launch.layout.bytes);
+  StartImageCopy(launch);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
@@ -70,7 +78,7 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     } else {
       z = typename Solver::Vectors(vectors).Load(kSlotNext);
     }
-    if (turn == 0) AwaitImageCopy();
+    if (turn == 0) ImageCopy::AwaitFirst();
     if (group - ahead >= groups) break;
     uint32_t unfit = 0;
     const typename Solver::Vector end = solver.Solve(z, unfit);
@@ -91,13 +99,7 @@ __global__ void __launch_bounds__(FlowTeamWarps(kWidth) * 32)
     FlowTeamKernel(const __grid_constant__ FlowLaunch launch) {
   using Solver = FlowSolver<FlowSolveKind::kTeam, kActivation, kWidth, kOutputs>;
   const FlowLayout& layout = launch.layout;
-  // What the field's first two layers read goes ahead; a table's nodes stand behind everything.
-  const bool by_table = layout.evaluations >= 0;
-  const uint32_t first_end = by_table ? layout.bytes : layout.field.square;
-  const uint32_t second_end = min(first_end + Solver::Net::kSquareBytes, layout.bytes);
-  StartImageCopy(launch.image, 0, first_end);
-  StartImageCopy(launch.image, first_end, second_end);
-  StartImageCopy(launch.image, second_end, layout.bytes);
+  StartImageCopy(launch);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
@@ -111,8 +113,7 @@ __global__ void __launch_bounds__(FlowTeamWarps(kWidth) * 32)
     typename Solver::Vector unused;
     access.Noise(first, first, z, unused);
   }
-  AwaitImageParts<2>();
-  __syncthreads();
+  ImageCopy::AwaitFirst();
   uint32_t unfit = 0;
   const typename Solver::Vector end = solver.Solve(z, unfit);
   if (warp == 0) access.Write(first, end, unfit);

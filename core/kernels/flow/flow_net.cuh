@@ -7,6 +7,7 @@
 
 #include "core/kernels/flow/activations.cuh"
 #include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
@@ -29,35 +30,9 @@ struct LaneVector {
   }
 };
 
-// Shared memory: the image, then the vectors of each warp.
-extern __shared__ uint4 flow_shared[];
-
 template <class T>
 __device__ __forceinline__ const T* Image(uint32_t offset) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(flow_shared) + offset);
-}
-
-// Bytes [begin, end) of the image, multiples of 16. Each call is a part of its own.
-__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t begin, uint32_t end) {
-#pragma unroll 4
-  for (uint32_t i = begin / 16 + threadIdx.x; i < end / 16; i += blockDim.x) {
-    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
-                 : "memory");
-  }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// All parts of this thread but the last kParts.
-template <int kParts = 0>
-__device__ __forceinline__ void AwaitImageParts() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kParts) : "memory");
-}
-
-__device__ __forceinline__ void AwaitImageCopy() {
-  AwaitImageParts();
-  PublishToProducts();
-  __syncthreads();
 }
 
 // The vectors of one warp, [slot][part][lane row][half][lane]; each lane sees its own part alone.
@@ -137,7 +112,12 @@ class FlowNetDevice {
                                                     uint32_t& unfit) {
     First(net, state, inputs, sums, unfit);
 #pragma unroll 1
-    for (int l = 0; l < net.squares; ++l) Square(net, l, Activated(net, l, sums), sums);
+    for (int l = 0; l < net.squares; ++l) {
+      const Hidden x = Activated(net, l, sums);
+      if (l == 0) ImageCopy::AwaitSecond();
+      Square(net, l, x, sums);
+    }
+    if (net.squares == 0) ImageCopy::AwaitSecond();
     return Last(net, sums);
   }
 
@@ -230,9 +210,8 @@ class FlowNetDevice {
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
                                                      const LayerSums& sums) {
     return ForEachPair([&](int i, int m) {
-      const float2 slopes = Slopes(net, layer, i);
-      return PackHalves(Act::Apply(sums.v[i][2 * m], slopes.x),
-                        Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+      const float2 x = ActivatedPair(sums, i, m, Slopes(net, layer, i));
+      return PackHalves(x.x, x.y);
     });
   }
 
@@ -286,41 +265,48 @@ class FlowNetDevice {
     return make_float2(0.0f, 0.0f);
   }
 
+  // Of columns 8 i + 2 q and the next, of lane row m.
+  static __device__ __forceinline__ float2 ActivatedPair(const LayerSums& sums, int i, int m,
+                                                         const float2& slopes) {
+    return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
+                       Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+  }
+
+  // In fp32.
   static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const LayerSums& sums) {
-    Vector y = LastProduct(net, [&](int i, int m) {
+    float y[kLaneRows][kOutputs] = {};
+#pragma unroll
+    for (int i = 0; i < kWidth / 8; ++i) {
       const float2 slopes = Slopes(net, net.squares, i);
-      return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
-                         Act::Apply(sums.v[i][2 * m + 1], slopes.y));
-    });
+#pragma unroll
+      for (int m = 0; m < kLaneRows; ++m) {
+        AddLast(net, i, ActivatedPair(sums, i, m, slopes), y[m]);
+      }
+    }
+    return WithBias(net, Reduce(y));
+  }
+
+  // y += the last layer's product with x, columns 8 i + 2 q and the next.
+  static __device__ __forceinline__ void AddLast(const FlowNetLayout& net, int i, const float2& x,
+                                                 float (&y)[kOutputs]) {
+    const float4* weights = Image<float4>(net.last) + (i * 4 + threadIdx.x % 4) * (kOutputs / 2);
+#pragma unroll
+    for (int j = 0; j < kOutputs / 2; ++j) AddPair(weights[j], x, y[2 * j], y[2 * j + 1]);
+  }
+
+  static __device__ __forceinline__ void AddPair(const float4& w, const float2& x, float& y0,
+                                                 float& y1) {
+    y0 = fmaf(x.y, w.y, fmaf(x.x, w.x, y0));
+    y1 = fmaf(x.y, w.w, fmaf(x.x, w.z, y1));
+  }
+
+  static __device__ __forceinline__ Vector WithBias(const FlowNetLayout& net, Vector y) {
 #pragma unroll
     for (int i = 0; i < kHalves * kLaneRows; ++i) {
       y.v[i / kHalves][i % kHalves] +=
           Image<float>(net.last_bias)[threadIdx.x % 4 + 4 * (i % kHalves)];
     }
     return y;
-  }
-
-  // The last layer without its bias, in fp32: of hidden(i, m), columns 8 i + 2 q and the next of
-  // lane row m.
-  template <class HiddenPair>
-  static __device__ __forceinline__ Vector LastProduct(const FlowNetLayout& net,
-                                                       const HiddenPair& hidden) {
-    float y[kLaneRows][kOutputs] = {};
-    const float4* weights = Image<float4>(net.last) + threadIdx.x % 4 * (kOutputs / 2);
-#pragma unroll
-    for (int i = 0; i < kWidth / 8; ++i) {
-#pragma unroll
-      for (int m = 0; m < kLaneRows; ++m) {
-        const float2 x = hidden(i, m);
-#pragma unroll
-        for (int j = 0; j < kOutputs / 2; ++j) {
-          const float4 w = weights[i * 4 * (kOutputs / 2) + j];
-          y[m][2 * j] = fmaf(x.y, w.y, fmaf(x.x, w.x, y[m][2 * j]));
-          y[m][2 * j + 1] = fmaf(x.y, w.w, fmaf(x.x, w.z, y[m][2 * j + 1]));
-        }
-      }
-    }
-    return Reduce(y);
   }
 
   // Sums over the four lanes of a row; of them each keeps its dimensions, n % 4 == q. A lane halves

@@ -7,6 +7,7 @@
 #include "core/kernels/flow/flow_fit.h"
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_net.cuh"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
@@ -46,9 +47,7 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
   using typename Base::Vector;
   using LayerSums = Sums<kTeamColumns>;
 
-  // As FlowNetDevice::Evaluate. All warps of the block call it together; the copy of the image may
-  // be under way but for what stands before the field's squares; its second part is the first of
-  // them.
+  // As FlowNetDevice::Evaluate. All warps of the block call it together.
   static __device__ __forceinline__ Vector Evaluate(const FlowNetLayout& net, const Vector& state,
                                                     const Inputs& inputs, LayerSums& sums,
                                                     uint32_t& unfit) {
@@ -61,19 +60,16 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
       ForEachPair(net, l, sums, [&](int row, int column, float a, float b) {
         *reinterpret_cast<uint32_t*>(&hidden[row][column]) = PackHalves(a, b);
       });
-      if (l == 0) {
-        AwaitImageParts<1>();
-      } else {
-        AwaitImageParts();
-      }
+      if (l == 0) ImageCopy::AwaitSecond();
+      const Columns columns = LoadSquare(net, l);
       __syncthreads();
-      Square(net, l, hidden, sums);
+      AddSquare(columns, hidden, sums);
     }
     auto& last = TeamMemory<kWidth>().last;
     ForEachPair(net, net.squares, sums, [&](int row, int column, float a, float b) {
       *reinterpret_cast<float2*>(&last[row][column]) = make_float2(a, b);
     });
-    AwaitImageParts();
+    if (net.squares == 0) ImageCopy::AwaitSecond();
     __syncthreads();
     Last(net);
     __syncthreads();
@@ -120,43 +116,56 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
     }
   }
 
-  static __device__ __forceinline__ void Square(const FlowNetLayout& net, int square,
-                                                const Hidden& hidden, LayerSums& sums) {
+  // The warp's columns of a square matrix, loaded while other warps still make what it multiplies.
+  struct Columns {
+    OperandB steps[Base::kSteps + 1];
+  };
+
+  static __device__ __forceinline__ Columns LoadSquare(const FlowNetLayout& net, int square) {
     const Tiles matrix = TilesOf(net.square + square * Base::kSquareBytes, Base::kDepths);
+    Columns columns;
+#pragma unroll
+    for (int k = 0; k <= Base::kSteps; ++k) columns.steps[k] = LoadStep(matrix, k, 0);
+    return columns;
+  }
+
+  static __device__ __forceinline__ void AddSquare(const Columns& columns, const Hidden& hidden,
+                                                   LayerSums& sums) {
     const uint32_t address = static_cast<uint32_t>(
         __cvta_generic_to_shared(&hidden[Lane() % 8 + Lane() / 8 % 2 * 8][Lane() / 16 * 8]));
 #pragma unroll
     for (int k = 0; k < Base::kSteps; ++k) {
       OperandA a;
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(a.halves[0]), "=r"(a.halves[1]), "=r"(a.halves[2]), "=r"(a.halves[3])
-                   : "r"(address + k * 32)
-                   : "memory");
-      AddStep(sums, a, matrix, k, k);
+      LoadMatrices(address + k * 32, a.halves);
+      AddStep(sums, 0, a, columns.steps[k], k);
     }
-    AddStep(sums, Base::Ones(), matrix, Base::kSteps, Base::kSteps);
+    AddStep(sums, 0, Base::Ones(), columns.steps[Base::kSteps], Base::kSteps);
   }
 
-  // The last layer: four lanes have a row's columns and a pair of outputs.
+  // The last layer: four lanes have a row's columns and a pair of outputs. No more lanes than that,
+  // since the loads take most of the time.
   static __device__ __forceinline__ void Last(const FlowNetLayout& net) {
-    constexpr int kPairs = kOutputs / 2;
+    constexpr int kPairs = kOutputs / 2, kLanes = 4 * kPairs;
+    constexpr int kRows = kWarpRows / kWarps;
+    constexpr int kRowsAtOnce = kRows * kLanes <= 32 ? kRows : 32 / kLanes;
+    constexpr uint32_t kInUse = 0xFFFFFFFFu >> (32 - kRowsAtOnce * kLanes);
+    if (Lane() >= kRowsAtOnce * kLanes) return;
     auto& memory = TeamMemory<kWidth>();
     const int q = Lane() % 4, pair = Lane() / 4 % kPairs;
     const float4* weights = Image<float4>(net.last) + q * kPairs + pair;
 #pragma unroll 1
-    for (int row = 2 * Warp() + Lane() / 16; row < kWarpRows; row += 2 * kWarps) {
+    for (int i = 0; i < kRows; i += kRowsAtOnce) {
+      const int row = Warp() * kRows + i + Lane() / kLanes;
       float y[2] = {};
 #pragma unroll
-      for (int i = 0; i < kWidth / 8; ++i) {
-        const float2 x = *reinterpret_cast<const float2*>(&memory.last[row][8 * i + 2 * q]);
-        const float4 w = weights[i * 4 * kPairs];
-        y[0] = fmaf(x.y, w.y, fmaf(x.x, w.x, y[0]));
-        y[1] = fmaf(x.y, w.w, fmaf(x.x, w.z, y[1]));
+      for (int k = 0; k < kWidth / 8; ++k) {
+        const float2 x = *reinterpret_cast<const float2*>(&memory.last[row][8 * k + 2 * q]);
+        Base::AddPair(weights[k * 4 * kPairs], x, y[0], y[1]);
       }
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        y[n] += __shfl_xor_sync(0xFFFFFFFFu, y[n], 1);
-        y[n] += __shfl_xor_sync(0xFFFFFFFFu, y[n], 2);
+        y[n] += __shfl_xor_sync(kInUse, y[n], 1);
+        y[n] += __shfl_xor_sync(kInUse, y[n], 2);
         if (q == 0) {
           memory.outputs[row][2 * pair + n] = y[n] + Image<float>(net.last_bias)[2 * pair + n];
         }
