@@ -341,7 +341,6 @@ __global__ void __launch_bounds__(kAdaptiveWarps * 32, 1)
   AdaptiveRows<Net> rows(launch, weights, typename Net::Vectors(vectors), group * 4 + warp % 4,
                          static_cast<int>(gridDim.x * (blockDim.x / 32)));
   ImageCopy::AwaitFirst();
-  __syncthreads();  // the weights
   typename Net::LayerSums sums = {};
 #pragma unroll 1
   for (int round = 0; round < launch.plan.rounds_max; ++round) {

@@ -6,7 +6,6 @@
 #include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_model.h"
 #include "core/kernels/flow/flow_net.cuh"
-#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
@@ -117,7 +116,6 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) {
       const Hidden value = Activated(net, l, sums, tangents);
-      if (l == 0) ImageCopy::AwaitSecond();
       BeginProducts();  // keeps the compiler from moving activations behind the barrier
       ProductTurns::Take();
 #pragma unroll
@@ -127,7 +125,6 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
       }
       Base::template Square<Bias::kAdd, Base::Turn::kPasses>(net, l, value, sums);
     }
-    if (net.squares == 0) ImageCopy::AwaitSecond();
     return LastOf(net, sums, tangents);
   }
 

@@ -27,7 +27,7 @@ struct FlowLaunch {
 };
 using FlowKernelPointer = void (*)(FlowLaunch);
 
-// First what the field's first layer reads; a table's nodes stand behind everything.
+// First what the field's first layer reads. A table's nodes stand behind everything.
 __device__ __forceinline__ void StartImageCopy(const FlowLaunch& launch) {
   const FlowLayout& layout = launch.layout;
   ImageCopy::Start(launch.image, layout.evaluations >= 0 ? layout.bytes : layout.field.square,
@@ -78,7 +78,10 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     } else {
       z = typename Solver::Vectors(vectors).Load(kSlotNext);
     }
-    if (turn == 0) ImageCopy::AwaitFirst();
+    if (turn == 0) {
+      ImageCopy::AwaitFirst();
+      ImageCopy::AwaitSecond();
+    }
     if (group - ahead >= groups) break;
     uint32_t unfit = 0;
     const typename Solver::Vector end = solver.Solve(z, unfit);

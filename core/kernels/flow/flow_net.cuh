@@ -112,12 +112,7 @@ class FlowNetDevice {
                                                     uint32_t& unfit) {
     First(net, state, inputs, sums, unfit);
 #pragma unroll 1
-    for (int l = 0; l < net.squares; ++l) {
-      const Hidden x = Activated(net, l, sums);
-      if (l == 0) ImageCopy::AwaitSecond();
-      Square(net, l, x, sums);
-    }
-    if (net.squares == 0) ImageCopy::AwaitSecond();
+    for (int l = 0; l < net.squares; ++l) Square(net, l, Activated(net, l, sums), sums);
     return Last(net, sums);
   }
 

@@ -70,8 +70,9 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
       *reinterpret_cast<float2*>(&last[row][column]) = make_float2(a, b);
     });
     if (net.squares == 0) ImageCopy::AwaitSecond();
+    const LastWeights weights(net);
     __syncthreads();
-    Last(net);
+    Last(net, weights);
     __syncthreads();
     return Outputs();
   }
@@ -142,17 +143,30 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
     AddStep(sums, 0, Base::Ones(), columns.steps[Base::kSteps], Base::kSteps);
   }
 
-  // The last layer: four lanes have a row's columns and a pair of outputs. No more lanes than that,
-  // since the loads take most of the time.
-  static __device__ __forceinline__ void Last(const FlowNetLayout& net) {
-    constexpr int kPairs = kOutputs / 2, kLanes = 4 * kPairs;
-    constexpr int kRows = kWarpRows / kWarps;
-    constexpr int kRowsAtOnce = kRows * kLanes <= 32 ? kRows : 32 / kLanes;
+  // In the last layer four lanes have a row's columns and a pair of outputs.
+  static constexpr int kPairs = kOutputs / 2, kLanes = 4 * kPairs;
+  static constexpr int kRows = kWarpRows / kWarps;  // of a warp
+  static constexpr int kRowsAtOnce = kRows * kLanes <= 32 ? kRows : 32 / kLanes;
+  static __device__ __forceinline__ bool HasLastRow() { return Lane() < kRowsAtOnce * kLanes; }
+  static __device__ __forceinline__ int LastPair() { return Lane() / 4 % kPairs; }
+
+  // Loaded like Columns.
+  struct LastWeights {
+    __device__ __forceinline__ explicit LastWeights(const FlowNetLayout& net) {
+      if (!HasLastRow()) return;
+      const float4* from = Image<float4>(net.last) + Lane() % 4 * kPairs + LastPair();
+#pragma unroll
+      for (int k = 0; k < kWidth / 8; ++k) of[k] = from[k * kLanes];
+    }
+    float4 of[kWidth / 8];
+  };
+
+  static __device__ __forceinline__ void Last(const FlowNetLayout& net,
+                                              const LastWeights& weights) {
     constexpr uint32_t kInUse = 0xFFFFFFFFu >> (32 - kRowsAtOnce * kLanes);
-    if (Lane() >= kRowsAtOnce * kLanes) return;
+    if (!HasLastRow()) return;
     auto& memory = TeamMemory<kWidth>();
-    const int q = Lane() % 4, pair = Lane() / 4 % kPairs;
-    const float4* weights = Image<float4>(net.last) + q * kPairs + pair;
+    const int q = Lane() % 4;
 #pragma unroll 1
     for (int i = 0; i < kRows; i += kRowsAtOnce) {
       const int row = Warp() * kRows + i + Lane() / kLanes;
@@ -160,14 +174,15 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
 #pragma unroll
       for (int k = 0; k < kWidth / 8; ++k) {
         const float2 x = *reinterpret_cast<const float2*>(&memory.last[row][8 * k + 2 * q]);
-        Base::AddPair(weights[k * 4 * kPairs], x, y[0], y[1]);
+        Base::AddPair(weights.of[k], x, y[0], y[1]);
       }
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         y[n] += __shfl_xor_sync(kInUse, y[n], 1);
         y[n] += __shfl_xor_sync(kInUse, y[n], 2);
         if (q == 0) {
-          memory.outputs[row][2 * pair + n] = y[n] + Image<float>(net.last_bias)[2 * pair + n];
+          memory.outputs[row][2 * LastPair() + n] =
+              y[n] + Image<float>(net.last_bias)[2 * LastPair() + n];
         }
       }
     }

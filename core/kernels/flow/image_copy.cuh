@@ -28,7 +28,6 @@ class ImageCopy {
       StartPart(image, 0, 0, middle);
       StartPart(image, 1, middle, end);
     }
-    __syncthreads();
 #else
     for (uint32_t i = threadIdx.x; i < end / 16; i += blockDim.x) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(Address(16 * i)),
@@ -38,9 +37,10 @@ class ImageCopy {
 #endif
   }
 
-  // All threads of the block call it, once.
+  // All threads of the block call it, once. What they wrote to shared memory before is there.
   static __device__ __forceinline__ void AwaitFirst() {
 #if HYPERSERVE_WGMMA
+    __syncthreads();  // the counters
     Await(0);
 #else
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -48,7 +48,7 @@ class ImageCopy {
 #endif
   }
 
-  // Whoever reads the second part calls it before.
+  // Whoever reads the second part calls it before, after AwaitFirst.
   static __device__ __forceinline__ void AwaitSecond() {
 #if HYPERSERVE_WGMMA
     Await(1);
@@ -70,17 +70,15 @@ class ImageCopy {
 
   static __device__ __forceinline__ void StartPart(const uint4* image, int part, uint32_t begin,
                                                    uint32_t end) {
-    constexpr uint32_t kPieceBytes = 8192;
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(Arrival(part)),
                  "r"(end - begin)
                  : "memory");
-    for (uint32_t piece = begin; piece < end; piece += kPieceBytes) {
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];" ::"r"(Address(piece)),
-          "l"(image + piece / 16), "r"(min(kPieceBytes, end - piece)), "r"(Arrival(part))
-          : "memory");
-    }
+    if (begin == end) return;
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(Address(begin)),
+        "l"(image + begin / 16), "r"(end - begin), "r"(Arrival(part))
+        : "memory");
   }
 
   static __device__ __forceinline__ void Await(int part) {
