@@ -7,7 +7,6 @@
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_solve.cuh"
 #include "core/kernels/flow/flow_team.cuh"
-#include "core/kernels/flow/image_copy.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -122,7 +121,6 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
     error = cudaDeviceGetAttribute(&made.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                    device);
   }
-  made.shared_bytes_max -= kImageCopyBytes;
   if (layout.precision == FlowPrecision::kExact) {
     if (error == cudaSuccess) error = PrepareAdaptiveFlow(made);
     if (error == cudaSuccess) *program = made;

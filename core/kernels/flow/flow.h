@@ -21,7 +21,7 @@ struct FlowProgram {
   FlowLayout layout;
   const void* image = nullptr;  // device memory, 16-byte aligned
   int multiprocessors = 0;
-  int shared_bytes_max = 0;  // of a block, that a launch may ask for
+  int shared_bytes_max = 0;  // of a block
 };
 
 // For the current device. `image`: a copy of FlowImage::bytes on it.

@@ -165,6 +165,11 @@ __device__ __forceinline__ void EndProducts(Sums<kColumns>& d) {
   AwaitProducts(d);
 }
 
+// Shared memory that threads wrote becomes visible to products, before the barrier that follows.
+__device__ __forceinline__ void PublishToProducts() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Two warpgroups of a block that take turns: products of one run beside the activations of the
 // other. Left to themselves they interleave their products and then both wait. Each makes equally
 // many turns; where the block has one warpgroup, nothing happens.
@@ -207,6 +212,7 @@ template <int kColumns>
 __device__ __forceinline__ void AwaitProducts(Sums<kColumns>&) {}
 template <int kColumns>
 __device__ __forceinline__ void EndProducts(Sums<kColumns>&) {}
+__device__ __forceinline__ void PublishToProducts() {}
 
 // Here the four warps of a scheduler find their own turns.
 class ProductTurns {
