@@ -70,4 +70,67 @@ AOTIRuntimeError AOTInductorModelContainerGetCallSpec(AOTInductorModelContainerH
   return kDone;
 }
 
+// The loader wants these to be there. It calls none of them: there are no constants.
+
+AOTIRuntimeError AOTInductorModelContainerGetConstantName(AOTInductorModelContainerHandle, size_t,
+                                                          const char**) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerGetConstantOriginalFQN(AOTInductorModelContainerHandle,
+                                                                 size_t, const char**) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerGetConstantDtype(AOTInductorModelContainerHandle, size_t,
+                                                           int32_t*) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerExtractConstantsMap(AOTInductorModelContainerHandle,
+                                                              AOTInductorConstantMapHandle, bool) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerUpdateUserManagedConstantBuffer(
+    AOTInductorModelContainerHandle, AOTInductorConstantMapHandle, bool, bool) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerUpdateConstantBuffer(AOTInductorModelContainerHandle,
+                                                               AOTInductorConstantMapHandle, bool,
+                                                               bool) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerUpdateInactiveConstantBuffer(
+    AOTInductorModelContainerHandle, AOTInductorConstantMapHandle) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerFreeInactiveConstantBuffer(
+    AOTInductorModelContainerHandle) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerRunConstantFolding(AOTInductorModelContainerHandle, bool,
+                                                             AOTInductorStreamHandle,
+                                                             AOTIProxyExecutorHandle) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerSwapConstantBuffer(AOTInductorModelContainerHandle) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelContainerGetConstantsBlobSize(AOTInductorModelContainerHandle,
+                                                               uint64_t*) {
+  return kFailed;
+}
+
+AOTIRuntimeError AOTInductorModelUpdateConstantsFromBlob(AOTInductorModelContainerHandle,
+                                                         const uint8_t*) {
+  return kFailed;
+}
+
 }  // extern "C"

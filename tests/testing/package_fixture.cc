@@ -35,6 +35,9 @@ std::string FieldPackageBytes(const std::string& isa) {
   const std::string facts =
       absl::StrCat(R"({"AOTI_DEVICE_KEY": "cpu", "AOTI_CPU_ISA": ")", isa, "\"}");
   const std::string stem = "data/aotinductor/model/decay.wrapper";
+  archive.writeRecord("archive_format", "pt2", 3);
+  archive.writeRecord("archive_version", "0", 1);
+  archive.writeRecord(stem + ".cpp", "//", 2);  // the loader finds the metadata by its name
   archive.writeRecord(stem + ".so", library.data(), library.size());
   archive.writeRecord(stem + "_metadata.json", facts.data(), facts.size());
   archive.writeEndOfFile();
@@ -42,16 +45,13 @@ std::string FieldPackageBytes(const std::string& isa) {
 }
 
 std::string CodedFlowJson(int condition_features) {
-  return PrintModelSpec({.kind = ModelKind::kFlow,
-                         .direction = Direction::kNoiseToData,
-                         .span = {0, 1},
-                         .input = {.shape = {2}},
-                         .condition = condition_features > 0 ? Shape{condition_features} : Shape{},
-                         .stem = {},
-                         .field = {},
-                         .head = {},
-                         .field_package = FieldPackageSpec{.macs = 4},
-                         .labels = {}});
+  ModelSpec spec;
+  spec.kind = ModelKind::kFlow;
+  spec.direction = Direction::kNoiseToData;
+  spec.input.shape = {2};
+  if (condition_features > 0) spec.condition = {condition_features};
+  spec.field_package = FieldPackageSpec{.macs = 4};
+  return PrintModelSpec(spec);
 }
 
 std::shared_ptr<const Model> CodedFlow(int condition_features, FieldCode code) {
