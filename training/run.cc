@@ -32,6 +32,9 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
       run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
     }
   }
+  if (!options.evaluations.empty()) {
+    HS_RETURN_IF_ERROR(KeepEvaluations(options.evaluations, run->recipe));
+  }
   run->model_folder = options.models + "/" + run->recipe.name();
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
   HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));

@@ -132,6 +132,37 @@ TEST(RecipeTest, RefusesALearnedSolverThatIsNone) {
   EXPECT_THAT(message(LearnedRecipe(good, "\"swap_every\": 2,")), HasSubstr("swap_every"));
 }
 
+TEST(RecipeTest, ALearnedSolverHasOneNetForAllOrOneForEach) {
+  const auto message = [](const std::string& nets) {
+    return std::string(
+        ParseRecipe(LearnedRecipe(absl::StrCat(R"({"evaluations": [1, 2], "coefficients": "map", )",
+                                               nets, "}")))
+            .status()
+            .message());
+  };
+  EXPECT_EQ(message(R"("nets": [{"hidden": [8]}, {}])"), "");
+  EXPECT_THAT(message(R"("nets": [{"hidden": [8]}])"), HasSubstr("one for each of evaluations"));
+  EXPECT_THAT(message(R"("nets": [{}, {}], "net": {"hidden": [8]})"),
+              HasSubstr("in the place of net"));
+  EXPECT_THAT(message(R"("nets": [{"hidden": [0]}, {}])"), HasSubstr("nets.hidden"));
+}
+
+TEST(RecipeTest, KeepsSomeTablesAndTheirNets) {
+  Recipe recipe = ParseRecipe(LearnedRecipe(R"({"evaluations": [1, 2, 4], "coefficients": "map",
+      "nets": [{"hidden": [8]}, {}, {"hidden": [4]}]})"))
+                      .value();
+  ASSERT_TRUE(KeepEvaluations("4,1", recipe).ok());
+  const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
+  ASSERT_EQ(learned.evaluations_size(), 2);
+  EXPECT_EQ(learned.evaluations(0), 1);
+  EXPECT_EQ(learned.evaluations(1), 4);
+  ASSERT_EQ(learned.nets_size(), 2);
+  EXPECT_EQ(learned.nets(0).hidden(0), 8);
+  EXPECT_EQ(learned.nets(1).hidden(0), 4);
+  EXPECT_THAT(std::string(KeepEvaluations("2", recipe).message()),
+              HasSubstr("'2' is none of hypersolver.solver.learned.evaluations: 1, 4"));
+}
+
 TEST(RecipeTest, EveryCommittedRecipeReads) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(HYPERSERVE_RECIPES)) {
