@@ -46,18 +46,28 @@ Connection::Attempt Follow(grpc::ClientContext& context, Stream& stream, const G
   return {.status = stream.Finish()};
 }
 
-// Of conditions for each row of a stream, those of the rows that are left. One for all rows stays.
-void KeepLastRows(int64_t rows, v1::Tensor& condition) {
-  const int64_t there = condition.shape().empty() ? 0 : condition.shape(0);
+// Of what each row of a stream brings, the rows that are left. One for all rows stays.
+void KeepLastRows(int64_t rows, v1::Tensor& brought) {
+  const int64_t there = brought.shape().empty() ? 0 : brought.shape(0);
   if (there <= 1 || rows <= 0 || there <= rows) return;
-  const auto row_bytes = static_cast<int64_t>(condition.data().size()) / there;
-  condition.mutable_data()->erase(0, static_cast<size_t>(row_bytes * (there - rows)));
-  condition.set_shape(0, rows);
+  const auto row_bytes = static_cast<int64_t>(brought.data().size()) / there;
+  brought.mutable_data()->erase(0, static_cast<size_t>(row_bytes * (there - rows)));
+  brought.set_shape(0, rows);
 }
 
 std::string RandomPrefix() {
   std::random_device device;
   return absl::StrCat(absl::Hex(device(), absl::kZeroPad8));
+}
+
+// Where a request that solves has its options.
+template <class Request>
+v1::SolveOptions& OptionsOf(Request& request) {
+  if constexpr (requires { request.mutable_solve(); }) {
+    return *request.mutable_solve()->mutable_options();
+  } else {
+    return *request.mutable_options();
+  }
 }
 
 }  // namespace
@@ -101,9 +111,9 @@ class Client::Impl {
                                                                              const Request&,
                                                                              Reply*),
                                 Request& request, Deadline deadline) {
-    NameRequest(*request.mutable_options());
-    return Unary(calls_, options_.retry, *stub_, method, request, request.options().request_id(),
-                 deadline);
+    v1::SolveOptions& options = OptionsOf(request);
+    NameRequest(options);
+    return Unary(calls_, options_.retry, *stub_, method, request, options.request_id(), deadline);
   }
 
   void NameRequest(v1::SolveOptions& options) {
@@ -141,6 +151,19 @@ absl::StatusOr<v1::SolveReply> Client::Solve(v1::SolveRequest request, Deadline 
   return impl_->Solving(&v1::Hyperserve::Stub::Solve, request, deadline);
 }
 
+absl::StatusOr<v1::SolveVjpReply> Client::SolveVjp(v1::SolveVjpRequest request, Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::SolveVjp, request, deadline);
+}
+
+absl::StatusOr<v1::SolveJvpReply> Client::SolveJvp(v1::SolveJvpRequest request, Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::SolveJvp, request, deadline);
+}
+
+absl::StatusOr<v1::LogProbGradientReply> Client::LogProbGradient(v1::LogProbGradientRequest request,
+                                                                 Deadline deadline) {
+  return impl_->Solving(&v1::Hyperserve::Stub::LogProbGradient, request, deadline);
+}
+
 absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest request,
                                                    Deadline deadline, const OnChunk& on_chunk) {
   v1::SampleRequest& left = *request.mutable_sample();  // the rows that have not arrived
@@ -151,6 +174,9 @@ absl::StatusOr<v1::SolveInfo> Client::SampleStream(v1::SampleStreamRequest reque
   const auto attempt = [&](grpc::ClientContext& context) -> Connection::Attempt {
     if (left.options().has_condition()) {
       KeepLastRows(left.rows(), *left.mutable_options()->mutable_condition());
+    }
+    if (left.options().has_guidance()) {
+      KeepLastRows(left.rows(), *left.mutable_options()->mutable_guidance());
     }
     const auto stream = impl_->stub_->SampleStream(&context, request);
     Connection::Attempt made;

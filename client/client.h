@@ -55,6 +55,10 @@ class Client {
   absl::StatusOr<v1::SampleReply> Sample(v1::SampleRequest request, Deadline deadline);
   absl::StatusOr<v1::LogProbReply> LogProb(v1::LogProbRequest request, Deadline deadline);
   absl::StatusOr<v1::SolveReply> Solve(v1::SolveRequest request, Deadline deadline);
+  absl::StatusOr<v1::SolveVjpReply> SolveVjp(v1::SolveVjpRequest request, Deadline deadline);
+  absl::StatusOr<v1::SolveJvpReply> SolveJvp(v1::SolveJvpRequest request, Deadline deadline);
+  absl::StatusOr<v1::LogProbGradientReply> LogProbGradient(v1::LogProbGradientRequest request,
+                                                           Deadline deadline);
 
   // Streams any number of samples. `on_chunk` runs on the calling thread; chunks come in row order,
   // each row once. A broken stream is resumed after its last row on the same generation, and fails

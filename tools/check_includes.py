@@ -8,7 +8,7 @@ import source_tree
 
 MODEL = ["core/model/layers", "core/model/spec", "core/model/net", "core/model/repository"]
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
-        "core/engine/readable", "core/engine/fused"]
+        "core/engine/readable", "core/engine/fused", "core/engine/gradient"]
 TRAINING = ["training/bounds", "training/data", "training/fit", "training/measure"]
 SERVER = ["server/clock", "server/metrics", "server/net", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
@@ -27,7 +27,9 @@ MAY_INCLUDE = {
     "core/kernels": ["core/ode", "core/plan"],
     # Arrays (core/io/tensor.h) are plain data in the contracts of engine, batching and rpc.
     "core/engine": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine/readable",
-                    "core/engine/fused"],
+                    "core/engine/fused", "core/engine/gradient"],
+    "core/engine/gradient": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine",
+                             "core/engine/readable"],
     "core/engine/fused": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
                           "core/engine/readable"],
     "core/engine/readable": ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/engine"],

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<v1::ClassifyReply>> Send(Client& client, const RowsTo
       [&](const Slice& slice, const std::string& request_id) {
         v1::ClassifyRequest part = request;
         *part.mutable_inputs() = ToWire(RowsOf(task.rows.view(), slice.begin, slice.rows()));
-        SetCondition(task.condition, slice.begin, slice.rows(), *part.mutable_options());
+        SetRowTerms(task.terms, slice.begin, slice.rows(), *part.mutable_options());
         part.mutable_options()->set_request_id(request_id);
         return client.Classify(std::move(part), DeadlineFromFlags());
       });

@@ -90,20 +90,18 @@ absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& 
   const int64_t batch = RowsPerRequest(state_bytes);
   HostTensor converted;
   if (problem.rows) converted = ForTier(*problem.rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition,
-                      ConditionFromFlags(problem.model, plan, problem.count));
-  HS_ASSIGN_OR_RETURN(
-      std::vector<Part> parts,
-      AskInSlices<Part>(PrintPlan(plan), problem.count, batch,
-                        [&](const Slice& slice, const std::string& request_id) {
-                          v1::SolveOptions options =
-                              SolveOptionsFromFlags(problem.model, plan, batch * state_bytes);
-                          if (!plan.hypersolved()) options.clear_generation();
-                          options.set_request_id(request_id);
-                          SetCondition(condition, slice.begin, slice.rows(), options);
-                          return Ask(client, problem, std::move(options),
-                                     problem.rows ? &converted : nullptr, slice);
-                        }));
+  HS_ASSIGN_OR_RETURN(const RowTerms terms, RowTermsFromFlags(problem.model, plan, problem.count));
+  HS_ASSIGN_OR_RETURN(std::vector<Part> parts,
+                      AskInSlices<Part>(PrintPlan(plan), problem.count, batch,
+                                        [&](const Slice& slice, const std::string& request_id) {
+                                          v1::SolveOptions options = SolveOptionsFromFlags(
+                                              problem.model, plan, batch * state_bytes);
+                                          if (!plan.hypersolved()) options.clear_generation();
+                                          options.set_request_id(request_id);
+                                          SetRowTerms(terms, slice.begin, slice.rows(), options);
+                                          return Ask(client, problem, std::move(options),
+                                                     problem.rows ? &converted : nullptr, slice);
+                                        }));
   PlanRun run;
   std::vector<HostTensor> states;
   for (Part& part : parts) {

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const RowsToS
         v1::LogProbRequest request;
         *request.mutable_options() = SolveOptionsFromFlags(task.model, task.plan);
         request.mutable_options()->set_request_id(request_id);
-        SetCondition(task.condition, slice.begin, slice.rows(), *request.mutable_options());
+        SetRowTerms(task.terms, slice.begin, slice.rows(), *request.mutable_options());
         *request.mutable_inputs() = ToWire(RowsOf(task.rows.view(), slice.begin, slice.rows()));
         return client.LogProb(std::move(request), DeadlineFromFlags());
       });

@@ -12,29 +12,32 @@ constexpr Command kCommands[] = {
     {.name = "classify",
      .arguments = "INPUT",
      .summary = "labels of images: a file of NPY, safetensors, IDX or CSV, or - for stdin",
-     .flags =
-         "model plan condition limit labels top_k probabilities logits batch concurrency tensor "
-         "reply_dtype error_bound generation max_steps request_id",
+     .flags = "model plan condition guidance limit labels top_k probabilities logits batch "
+              "concurrency tensor "
+              "reply_dtype error_bound generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunClassify},
     {.name = "sample",
      .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
-     .flags = "model plan condition rows seed first_row log_density out reply_dtype error_bound "
+     .flags = "model plan condition guidance rows seed first_row log_density out reply_dtype "
+              "error_bound "
               "generation max_steps "
               "request_id",
      .run = hyperserve::RunSample},
     {.name = "log-prob",
      .arguments = "INPUT",
      .summary = "log-density of points under a flow: a file as for classify",
-     .flags = "model plan condition limit batch concurrency tensor generation max_steps request_id",
+     .flags = "model plan condition guidance limit batch concurrency tensor generation max_steps "
+              "request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunLogProb},
     {.name = "solve",
      .arguments = "INPUT",
      .summary = "the bare initial value problem: from inputs or states, own span and save-at",
-     .flags = "model plan condition state span save_at partial_states direction out limit batch "
+     .flags = "model plan condition guidance state span save_at partial_states direction out limit "
+              "batch "
               "concurrency "
               "tensor reply_dtype error_bound generation max_steps request_id",
      .arguments_min = 1,
@@ -43,7 +46,8 @@ constexpr Command kCommands[] = {
     {.name = "compare",
      .arguments = "[INPUT]",
      .summary = "error and cost of several plans on one's own rows (flows: on samples)",
-     .flags = "model plans reference condition limit labels rows seed first_row batch concurrency "
+     .flags = "model plans reference condition guidance limit labels rows seed first_row batch "
+              "concurrency "
               "tensor generation max_steps request_id",
      .arguments_max = 1,
      .run = hyperserve::RunCompare},

@@ -178,8 +178,8 @@ absl::StatusOr<int64_t> RunSample(const Arguments&) {
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
   v1::SampleRequest request;
   *request.mutable_options() = SolveOptionsFromFlags(model, plan);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows));
-  SetCondition(condition, 0, rows, *request.mutable_options());
+  HS_ASSIGN_OR_RETURN(const RowTerms terms, RowTermsFromFlags(model, plan, rows));
+  SetRowTerms(terms, 0, rows, *request.mutable_options());
   request.set_rows(rows);
   request.set_seed(absl::GetFlag(FLAGS_seed));
   request.set_first_row(absl::GetFlag(FLAGS_first_row));

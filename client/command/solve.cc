@@ -52,7 +52,7 @@ absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
 
 absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, const Plan& plan,
                             v1::SolveRequest request, const HostTensor& rows,
-                            const HostTensor& condition) {
+                            const RowTerms& terms) {
   const int64_t state_bytes =
       ElementCount(StateShape(model)).value_or(1) * static_cast<int64_t>(sizeof(double));
   const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
@@ -63,7 +63,7 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
       AskInSlices<v1::SolveReply>(
           "solve", rows.shape[0], batch, [&](const Slice& slice, const std::string& request_id) {
             v1::SolveRequest part = request;
-            SetCondition(condition, slice.begin, slice.rows(), *part.mutable_options());
+            SetRowTerms(terms, slice.begin, slice.rows(), *part.mutable_options());
             part.mutable_options()->set_request_id(request_id);
             v1::Tensor& start =
                 absl::GetFlag(FLAGS_state) ? *part.mutable_state() : *part.mutable_inputs();
@@ -144,9 +144,9 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
       FitInput(std::move(file), absl::GetFlag(FLAGS_state) ? state_shape : InputShape(model),
                absl::GetFlag(FLAGS_limit)));
   rows = ForTier(rows, plan.tier);
-  HS_ASSIGN_OR_RETURN(const HostTensor condition, ConditionFromFlags(model, plan, rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(const RowTerms terms, RowTermsFromFlags(model, plan, rows.shape[0]));
   HS_ASSIGN_OR_RETURN(const Solved solved,
-                      Send(client, model, plan, std::move(request), rows, condition));
+                      Send(client, model, plan, std::move(request), rows, terms));
   if (!out.empty()) HS_RETURN_IF_ERROR(WriteStates(out, solved));
   if (format == OutputFormat::kJson) {
     JsonWriter json;

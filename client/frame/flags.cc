@@ -42,6 +42,10 @@ ABSL_FLAG(std::string, tensor, "",
           "which tensor of a safetensors file; empty: x, or the only one there is");
 ABSL_FLAG(std::string, condition, "",
           "of a conditional model: one for all rows, as in 0.5,1, or a file with one for each row");
+ABSL_FLAG(
+    std::string, guidance, "",
+    "weight of the condition: a number for all rows, one for each step as in 1,2,4, or a file "
+    "with one for each row");
 ABSL_FLAG(int64_t, limit, 0, "use only the first rows of the input; 0: all");
 ABSL_FLAG(int64_t, batch, 64, "rows of one request; longer inputs are sent as several");
 ABSL_FLAG(int, concurrency, 2, "requests under way at a time");

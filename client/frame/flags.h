@@ -27,6 +27,7 @@ ABSL_DECLARE_FLAG(std::string, request_id);
 ABSL_DECLARE_FLAG(std::string, reply_dtype);
 ABSL_DECLARE_FLAG(std::string, tensor);
 ABSL_DECLARE_FLAG(std::string, condition);
+ABSL_DECLARE_FLAG(std::string, guidance);
 ABSL_DECLARE_FLAG(int64_t, limit);
 ABSL_DECLARE_FLAG(int64_t, batch);
 ABSL_DECLARE_FLAG(int, concurrency);

@@ -29,6 +29,25 @@ v1::Dtype ReplyDtypeFromFlags() {
   return dtype;
 }
 
+// Numbers are one row for all rows, F64 [1, numbers]. Else `said` is a file with one row, or one
+// for each of `rows`, of this shape.
+absl::StatusOr<HostTensor> ReadRowTerms(std::string_view flag, const std::string& said,
+                                        const Shape& shape, int64_t rows) {
+  const absl::StatusOr<std::vector<double>> numbers = ParseNumbers(flag, said);
+  if (numbers.ok()) {
+    HostTensor one = HostTensor::Zeros(Dtype::kF64, {1, std::ssize(*numbers)});
+    std::ranges::copy(*numbers, one.as<double>().begin());
+    return one;
+  }
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(said, /*tensor_name=*/""));
+  HS_ASSIGN_OR_RETURN(const HostTensor found, FitInput(std::move(file), shape, /*limit=*/0));
+  const int64_t there = found.shape[0];
+  if (there == 1 || there == rows) return ConvertedTo(found.view(), Dtype::kF64);
+  return FileError(absl::InvalidArgumentError(
+      absl::StrCat(said, ": ", there, " rows of --", Absl(flag), " for ", rows,
+                   " rows; one for each is wanted, or one for all")));
+}
+
 }  // namespace
 
 absl::StatusOr<OutputFormat> FormatFromFlags() {
@@ -113,43 +132,35 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   return options;
 }
 
-absl::StatusOr<HostTensor> ConditionFromFlags(const v1::GetModelReply& model, const Plan& plan,
-                                              int64_t rows) {
-  const std::string said = absl::GetFlag(FLAGS_condition);
-  if (said.empty()) return HostTensor();
+absl::StatusOr<RowTerms> RowTermsFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                           int64_t rows) {
+  RowTerms terms;
   const auto& wanted = model.model().condition_shape();
-  if (wanted.empty()) {
-    return UsageError(
-        absl::StrCat("--condition=", said, ": model ", model.model().name(), " has none"));
-  }
   const Shape shape = {wanted.begin(), wanted.end()};
-  absl::StatusOr<std::vector<double>> numbers = ParseNumbers("condition", said);
-  if (numbers.ok()) {
-    if (std::ssize(*numbers) != shape[0]) {
+  if (const std::string said = absl::GetFlag(FLAGS_condition); !said.empty()) {
+    if (shape.empty()) {
       return UsageError(
-          absl::StrCat("--condition=", said, ": ", numbers->size(), " of ", shape[0], " numbers"));
+          absl::StrCat("--condition=", said, ": model ", model.model().name(), " has none"));
     }
-    HostTensor one = HostTensor::Zeros(Dtype::kF64, {1, shape[0]});
-    std::ranges::copy(*numbers, one.as<double>().begin());
-    return ForTier(one, plan.tier);
+    HS_ASSIGN_OR_RETURN(terms.condition, ReadRowTerms("condition", said, shape, rows));
+    if (terms.condition.shape[1] != shape[0]) {
+      return UsageError(absl::StrCat("--condition=", said, ": ", terms.condition.shape[1], " of ",
+                                     shape[0], " numbers"));
+    }
+    terms.condition = ForTier(terms.condition, plan.tier);
   }
-  HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(said, /*tensor_name=*/""));
-  HS_ASSIGN_OR_RETURN(const HostTensor conditions, FitInput(std::move(file), shape, /*limit=*/0));
-  const int64_t there = conditions.shape[0];
-  if (there != 1 && there != rows) {
-    return FileError(
-        absl::InvalidArgumentError(absl::StrCat(said, ": ", there, " conditions for ", rows,
-                                                " rows; one for each is wanted, or one for all")));
+  if (const std::string said = absl::GetFlag(FLAGS_guidance); !said.empty()) {
+    HS_ASSIGN_OR_RETURN(terms.guidance, ReadRowTerms("guidance", said, {1}, rows));
   }
-  return ForTier(conditions, plan.tier);
+  return terms;
 }
 
-void SetCondition(const HostTensor& condition, int64_t begin, int64_t rows,
-                  v1::SolveOptions& options) {
-  if (condition.shape.empty()) return;
-  const bool of_all = condition.shape[0] == 1;
-  *options.mutable_condition() =
-      ToWire(of_all ? condition.view() : RowsOf(condition.view(), begin, rows));
+void SetRowTerms(const RowTerms& terms, int64_t begin, int64_t rows, v1::SolveOptions& options) {
+  const auto part = [&](const HostTensor& all) {
+    return ToWire(all.shape[0] == 1 ? all.view() : RowsOf(all.view(), begin, rows));
+  };
+  if (!terms.condition.shape.empty()) *options.mutable_condition() = part(terms.condition);
+  if (!terms.guidance.shape.empty()) *options.mutable_guidance() = part(terms.guidance);
 }
 
 int64_t RowsPerRequest(int64_t row_bytes) {

@@ -47,15 +47,18 @@ inline constexpr int64_t kReplyBytesUnasked = 3 << 20;
 v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Plan& plan,
                                        int64_t reply_bytes = 0);
 
-// The conditions of the rows as --condition gives them, in the dtype of the plan's tier: [1,
-// features] of numbers for all rows, or a file's [rows, features]. Without dimensions where there
-// is no option. A usage error or a FileError where the model has no condition or one of another
-// shape, or where a file has other than `rows` rows.
-absl::StatusOr<HostTensor> ConditionFromFlags(const v1::GetModelReply& model, const Plan& plan,
-                                              int64_t rows);
+// What rows bring beside their start, one row for each or one for all: the conditions of
+// --condition, [.., features] in the dtype of the plan's tier, and the weights of --guidance, F64
+// [.., weights]. Without dimensions where there is no option.
+struct RowTerms {
+  HostTensor condition, guidance;
+};
+// A usage error or a FileError where the model has no condition or one of another shape, or where a
+// file has other than `rows` rows.
+absl::StatusOr<RowTerms> RowTermsFromFlags(const v1::GetModelReply& model, const Plan& plan,
+                                           int64_t rows);
 // Those of rows [begin, begin + rows) into a request.
-void SetCondition(const HostTensor& condition, int64_t begin, int64_t rows,
-                  v1::SolveOptions& options);
+void SetRowTerms(const RowTerms& terms, int64_t begin, int64_t rows, v1::SolveOptions& options);
 
 // The rows of one request: --batch, or fewer where the reply, with `row_bytes` for each row, would
 // exceed the client's limit. At least 1.

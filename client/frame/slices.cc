@@ -15,8 +15,7 @@ absl::StatusOr<RowsToSend> ReadRowsToSend(Client& client, const std::string& inp
   HS_ASSIGN_OR_RETURN(const HostTensor rows, FitInput(std::move(file), InputShape(task.model),
                                                       absl::GetFlag(FLAGS_limit)));
   task.rows = ForTier(rows, task.plan.tier);
-  HS_ASSIGN_OR_RETURN(task.condition,
-                      ConditionFromFlags(task.model, task.plan, task.rows.shape[0]));
+  HS_ASSIGN_OR_RETURN(task.terms, RowTermsFromFlags(task.model, task.plan, task.rows.shape[0]));
   return task;
 }
 

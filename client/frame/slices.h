@@ -25,13 +25,13 @@ struct RowsToSend {
   OutputFormat format = OutputFormat::kTable;
   Plan plan;
   v1::GetModelReply model;
-  HostTensor rows;       // [rows, input shape of the model], in the dtype of the plan's tier
-  HostTensor condition;  // as ConditionFromFlags returns it
+  HostTensor rows;  // [rows, input shape of the model], in the dtype of the plan's tier
+  RowTerms terms;   // as RowTermsFromFlags returns them
 };
 
 // Reads the flags and the file `input`, asks the daemon for the model, and fits the rows into its
 // input. What is wrong in a flag or in the file fails before the first call: as FormatFromFlags,
-// PlanFromText and ReadInput; then as ChooseModel, FitInput and ConditionFromFlags. Main thread
+// PlanFromText and ReadInput; then as ChooseModel, FitInput and RowTermsFromFlags. Main thread
 // only.
 absl::StatusOr<RowsToSend> ReadRowsToSend(Client& client, const std::string& input);
 

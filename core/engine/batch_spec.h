@@ -12,6 +12,7 @@
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -40,6 +41,18 @@ enum class LogDensity {
   kStepMap,
 };
 
+// Which derivative of the discrete map is computed beside its end. It is that of the steps that the
+// plan takes, exact up to rounding. Fixed plans only, from states or from inputs that are floats.
+enum class Derivative {
+  kNone,
+  // A vector-Jacobian product: the cotangent of z(s1) pulled back to the start and the condition.
+  // With a log-density, from data to noise only, it is the gradient of log p instead.
+  kVjp,
+  // A Jacobian-vector product: the tangents of the start and the condition pushed to z(s1).
+  // Without a log-density.
+  kJvp,
+};
+
 struct BatchSpec {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: classical
@@ -57,10 +70,22 @@ struct BatchSpec {
   bool want_depth = false;      // the depth at which each row ended
   bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
   LogDensity log_density = LogDensity::kNone;  // flows only
+  Derivative derivative = Derivative::kNone;
   bool want_distance = false;  // of each row (core/ode/solver_table.h); learned solvers only
+  // The weights w that each row brings, of the field f(none) + w (f(condition) - f(none))
+  // (classifier-free guidance, Ho and Salimans 2022). 0: there is no guidance; 1: one for the whole
+  // solve; more: one for each step of a fixed plan. Classical plans only.
+  int64_t guidance = 0;
+  // Where the condition changes with the depth: rows bring its values at these knots. Steps end at
+  // each knot within the span. Classical one-step plans only.
+  ConditionKnots knots = {};
 
   // Equal specs may share a batch. Models and corrections are compared by address.
   bool operator==(const BatchSpec&) const = default;
 };
+
+// The evaluations of f that one slope takes under this weight: of f(condition), of f(none), or of
+// both.
+inline int64_t GuidedEvaluations(double weight) { return weight == 0 || weight == 1 ? 1 : 2; }
 
 }  // namespace hyperserve

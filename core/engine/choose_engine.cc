@@ -1,6 +1,9 @@
 #include "core/engine/choose_engine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -61,6 +64,38 @@ absl::Status CheckGrid(const BatchSpec& spec) {
   return absl::InvalidArgumentError("a grid wants fixed steps of a one-step method");
 }
 
+absl::Status CheckGuidance(const BatchSpec& spec) {
+  if (spec.guidance == 0) return absl::OkStatus();
+  if (spec.model->spec().no_condition.empty()) {
+    return absl::InvalidArgumentError("guidance of a model without condition.none");
+  }
+  if (spec.correction != nullptr) {
+    return absl::InvalidArgumentError(
+        "guidance of a hypersolved plan: its correction is of f alone");
+  }
+  const bool steps = spec.stepping == Stepping::kFixed && !RunsFromTable(spec.method.method);
+  if (spec.guidance == 1 || (steps && spec.save_at.empty())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "a weight of guidance for each step wants fixed steps of a one-step method, and saves no "
+      "states on the way");
+}
+
+absl::Status CheckKnots(const BatchSpec& spec) {
+  const std::vector<double>& depths = spec.knots.depths;
+  if (depths.empty()) return absl::OkStatus();
+  if (spec.model->spec().condition.empty()) {
+    return absl::InvalidArgumentError("knots of a condition for a model that has none");
+  }
+  if (spec.correction != nullptr || RunsFromTable(spec.method.method) || spec.guidance > 1) {
+    return absl::InvalidArgumentError(
+        "a condition on knots wants a classical one-step method, and one weight of guidance");
+  }
+  const bool rising = std::ranges::adjacent_find(depths, std::greater_equal<>()) == depths.end();
+  const bool finite = std::isfinite(depths.front()) && std::isfinite(depths.back());
+  if (depths.size() > 1 && rising && finite) return absl::OkStatus();
+  return absl::InvalidArgumentError("the knots of a condition are two or more rising depths");
+}
+
 absl::Status CheckLogDensity(const BatchSpec& spec) {
   if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
   if (!IsFlow(spec)) return absl::InvalidArgumentError("only flows have a log-density");
@@ -72,6 +107,33 @@ absl::Status CheckLogDensity(const BatchSpec& spec) {
         "the divergence of the field is not that of a hypersolved step");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckDerivative(const BatchSpec& spec) {
+  if (spec.derivative == Derivative::kNone) return absl::OkStatus();
+  if (spec.stepping != Stepping::kFixed) {
+    return absl::InvalidArgumentError("a derivative is that of a fixed plan");
+  }
+  if (spec.guidance != 0 || !spec.knots.empty()) {
+    return absl::InvalidArgumentError("a derivative of a solve with guidance or knots");
+  }
+  if (spec.tier == Tier::kFast) {
+    return absl::InvalidArgumentError("derivatives are computed in tiers exact and double");
+  }
+  if (spec.entry == Entry::kNoise || spec.dtype == Dtype::kU8) {
+    return absl::InvalidArgumentError("a derivative wants rows of floats");
+  }
+  if (!spec.save_at.empty() || spec.want_outputs || spec.want_depth || spec.want_distance) {
+    return absl::InvalidArgumentError("a derivative is that of z(s1) or of log p alone");
+  }
+  if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
+  const Direction own = spec.model->spec().direction;
+  const Direction direction = spec.direction == Direction::kForward ? own : spec.direction;
+  if (spec.derivative == Derivative::kVjp && direction == Direction::kDataToNoise) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "the derivative of a log-density is a gradient, from data to noise");
 }
 
 absl::Status CheckEntry(const BatchSpec& spec) {
@@ -91,15 +153,27 @@ absl::Status CheckEntry(const BatchSpec& spec) {
 
 }  // namespace
 
+bool IsReflected(const BatchSpec& spec) {
+  return spec.direction != Direction::kForward && spec.direction != spec.model->spec().direction;
+}
+
 SolveOptions OptionsOf(const BatchSpec& spec) {
-  const std::array<double, 2> span = spec.span.value_or(spec.model->spec().span);
+  const std::array<double, 2>& own = spec.model->spec().span;
+  const std::array<double, 2> span = spec.span.value_or(own);
+  std::vector<double> breaks;
+  for (const double knot : spec.knots.depths) {
+    const double depth = IsReflected(spec) ? own[0] + own[1] - knot : knot;
+    if (depth > span[0] && depth < span[1]) breaks.push_back(depth);
+  }
+  std::ranges::sort(breaks);
   return {.tableau = TableauFor(spec.method),
           .stepping = spec.stepping,
           .hypersolved = spec.correction != nullptr,
           .grid = spec.grid,
           .s0 = span[0],
           .s1 = span[1],
-          .save_at = spec.save_at};
+          .save_at = spec.save_at,
+          .breaks = std::move(breaks)};
 }
 
 absl::Status CheckSpec(const BatchSpec& spec) {
@@ -114,7 +188,10 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   HS_RETURN_IF_ERROR(CheckCorrection(spec));
   HS_RETURN_IF_ERROR(CheckTableMethod(spec));
   HS_RETURN_IF_ERROR(CheckGrid(spec));
+  HS_RETURN_IF_ERROR(CheckGuidance(spec));
+  HS_RETURN_IF_ERROR(CheckKnots(spec));
   HS_RETURN_IF_ERROR(CheckLogDensity(spec));
+  HS_RETURN_IF_ERROR(CheckDerivative(spec));
   if (spec.want_distance && spec.method.method != Method::kLearned) {
     return absl::InvalidArgumentError("only learned solvers have a distance of each row");
   }

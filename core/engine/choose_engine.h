@@ -37,13 +37,21 @@ using EngineKinds = std::vector<EngineKind>;
 // one tangent for each element.
 inline constexpr int64_t kTangentsMax = 64;
 
+// True where the solve runs against its model's field: it solves -f(s0 + s1 - s, z).
+// Precondition: spec.model is set.
+bool IsReflected(const BatchSpec& spec);
+// The largest number of evaluations of f between which kVjp keeps what it needs on its way back. A
+// longer one-step plan evaluates f again; a table is walked back as a whole, and may not be longer.
+inline constexpr int64_t kRecordedEvaluationsMax = 64;
+
 // The part of the spec that the solver needs. Precondition: spec.model is set.
 SolveOptions OptionsOf(const BatchSpec& spec);
 
 // kInvalidArgument where no engine could run the spec: no model, a classifier that is solved
 // against its direction or from noise, outputs of a flow, a dtype that the entry does not take, a
 // correction of another model or with an input that the method lacks, a log-density that the plan
-// does not have, a bad span or save_at (ValidateSolve).
+// does not have, a derivative that is not defined, guidance or knots that model or plan do not
+// take, a bad span or save_at (ValidateSolve).
 absl::Status CheckSpec(const BatchSpec& spec);
 
 // kUnimplemented for tier fast, which is that of the fused engine, and for a log-density of more

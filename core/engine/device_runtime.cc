@@ -20,6 +20,7 @@
 #include "core/engine/fused/fused_flow.h"
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/fused_run.h"
+#include "core/engine/gradient/gradient_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/readable/slot_run.h"
 #include "core/engine/torch_scope.h"
@@ -123,8 +124,8 @@ class TorchRuntime final : public DeviceRuntime {
         absl::StrAppend(&choice.why, "; not graph: ", kGraphLanes, " runs use captured steps now");
       }
       if (choice.engine == kReadable) {
-        return StartedRun{.run = MakeReadableRun(spec, streams_.Lease(), rows),
-                          .choice = std::move(choice)};
+        const auto make = spec.derivative == Derivative::kVjp ? MakeGradientRun : MakeReadableRun;
+        return StartedRun{.run = make(spec, streams_.Lease(), rows), .choice = std::move(choice)};
       }
       if (IsOfImages(spec)) {
         FindFusedConv find = [this, spec](int64_t evaluations) {

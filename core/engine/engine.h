@@ -33,25 +33,36 @@ struct Segment {
   uint64_t seed = 0;       // kNoise only
   uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
   // Of conditional models, borrowed like the data: F32 or F64, [rows, features], or [1, features]
-  // for all rows.
+  // for all rows; with knots in the spec [rows, knots, features] or [1, knots, features].
   TensorView condition = {};
+  // Where the spec has guidance, borrowed too: F64 [rows, guidance], or [1, guidance] for all rows.
+  TensorView guidance = {};
+  // Of derivatives, borrowed like the data: F32 or F64. kVjp without a log-density: the cotangent
+  // of z(s1), [rows, state...]. kJvp: the tangent of the data, [rows, ...]; empty: zeros.
+  TensorView vector = {};
+  TensorView condition_vector = {};  // kJvp: the tangent of the condition, [rows or 1, features]
   StepControl control;  // of all its rows; K or tolerances, as the spec's stepping says
 };
 
-// The conditions of rows [begin, begin + rows): those rows, or the one that is of all rows.
+// The conditions (or the guidance) of rows [begin, begin + rows): those rows, or the one that is of
+// all rows.
 inline TensorView ConditionsOf(const TensorView& condition, int64_t begin, int64_t rows) {
   const bool of_all = condition.shape.empty() || condition.shape[0] == 1;
   return of_all ? condition : RowsOf(condition, begin, rows);
 }
 
-// Rows [begin, begin + rows) of a segment. Data and condition are views into those of `segment`;
-// noise is shifted by first_row. Precondition: the rows are there.
+// Rows [begin, begin + rows) of a segment. Data, condition, guidance and the vectors of a
+// derivative are views into those of `segment`; noise is shifted by first_row. Precondition: the
+// rows are there.
 inline Segment RowsOf(const Segment& segment, int64_t begin, int64_t rows) {
   Segment part = segment;
   part.rows = rows;
   part.first_row += static_cast<uint64_t>(begin);
   part.data = RowsOf(segment.data, begin, rows);
   part.condition = ConditionsOf(segment.condition, begin, rows);
+  part.guidance = ConditionsOf(segment.guidance, begin, rows);
+  part.vector = RowsOf(segment.vector, begin, rows);
+  part.condition_vector = ConditionsOf(segment.condition_vector, begin, rows);
   return part;
 }
 
@@ -68,9 +79,14 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  // Of derivatives, in the dtype of state; not meaningful in rows that failed. kVjp: of the start
+  // as it came, [rows, ...]. kJvp: of z(s1), [rows, state...].
+  HostTensor product;
+  HostTensor condition_product;  // kVjp of conditional models, [rows, features]
   std::vector<double> distance;  // of each row, by the table's distance readout
-  // Costs of each row. nfe counts rejected steps and the estimate of the first step; macs counts f,
-  // g, their tangents (one more pass each), the distance readout and the input and output maps.
+  // Costs of each row. nfe counts rejected steps and the estimate of the first step, and both
+  // halves of a guided slope; macs counts f, g, their tangents (one more pass each), the distance
+  // readout and the input and output maps.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;

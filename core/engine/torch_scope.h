@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
@@ -20,6 +22,17 @@ struct TorchScope {
     if (at::get_num_threads() != 1) at::set_num_threads(1);
   }
   c10::InferenceMode inference;
+  c10::StreamGuard stream_guard;
+};
+
+// The same for a run that differentiates: operations may be recorded, where grad mode is switched
+// on.
+struct RecordingScope {
+  explicit RecordingScope(c10::Stream stream) : stream_guard(stream) {
+    if (at::get_num_threads() != 1) at::set_num_threads(1);
+  }
+  c10::InferenceMode ordinary{false};
+  c10::AutoGradMode off{false};
   c10::StreamGuard stream_guard;
 };
 

@@ -28,9 +28,9 @@
 #include "core/ode/solve_result.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/ode/step_ends.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
-#include "core/plan/step_grid.h"
 
 namespace hyperserve {
 
@@ -75,8 +75,7 @@ class BatchSolver {
     return static_cast<size_t>(controlled() ? options_.tableau.stages()
                                             : options_.tableau.solution_stages());
   }
-  double depth_slack() const;
-  double FixedDepth(const Row& row, int64_t step) const;
+  double depth_slack() const { return DepthSlack(options_); }
 
   void Evaluate();
   void BeginMove();
@@ -172,23 +171,6 @@ void BatchSolver<Space>::Evaluate() {
   Retire();
 }
 
-// Depths that differ by less are the same depth, computed in two ways.
-template <StateSpace Space>
-double BatchSolver<Space>::depth_slack() const {
-  return 4.0 * std::numeric_limits<double>::epsilon() *
-         std::max(std::abs(options_.s0), std::abs(options_.s1));
-}
-
-// From the ends of the span, so that rounding errors do not add up.
-template <StateSpace Space>
-double BatchSolver<Space>::FixedDepth(const Row& row, int64_t step) const {
-  const int64_t steps = std::get<FixedSteps>(row.control).steps;
-  if (step == steps) return options_.s1;
-  const double span = options_.s1 - options_.s0;
-  if (!options_.grid.uniform()) return options_.s0 + span * ShareAt(options_.grid, step, steps);
-  return options_.s0 + span * static_cast<double>(step) / static_cast<double>(steps);
-}
-
 template <StateSpace Space>
 void BatchSolver<Space>::BeginMove() {
   const size_t count = rows_.size();
@@ -196,8 +178,7 @@ void BatchSolver<Space>::BeginMove() {
   for (size_t i = 0; i < count; ++i) {
     const Row& row = rows_.row[i];
     move_->s[i] = row.s;
-    const NextStep next = controlled() ? ClampStep(row.s, row.eps, options_.s1)
-                                       : StepTo(row.s, FixedDepth(row, row.step + 1), options_.s1);
+    const NextStep next = NextStepOf(options_, row);
     move_->eps[i] = next.eps;
     move_->s_next[i] = next.s_next;
   }
@@ -235,7 +216,7 @@ void BatchSolver<Space>::EndFixedMove(Move& move) {
     Row& row = rows_.row[i];
     row.counts.accepted += 1;
     row.s = move.s_next[i];
-    row.step += 1;
+    row.step += row.s == GridDepth(options_, row) ? 1 : 0;  // else a break cut it
     if (row.step == std::get<FixedSteps>(row.control).steps) row.ended = RowStatus::kConverged;
   }
 }
@@ -280,7 +261,12 @@ void BatchSolver<Space>::Judge(Move& move) {
     move.accepted[i] = decision.accepted;
     row.finite = !std::isnan(norms[i]);
     row.overflows += row.finite ? 0 : 1;
-    row.eps = move.eps[i] * decision.factor;
+    const double wanted = std::exchange(row.eps, move.eps[i] * decision.factor);
+    if (decision.accepted && move.s_next[i] != options_.s1 &&
+        move.s_next[i] == NextBreak(options_, row.s)) {
+      row.eps = std::max(row.eps, wanted);  // the break cut it, not the error
+      row.controller = StepController(options_.tableau.embedded_order);
+    }
     row.counts.nfe += options_.tableau.stages() - 1;
     row.counts.accepted += decision.accepted ? 1 : 0;
     row.counts.rejected += decision.accepted ? 0 : 1;

@@ -45,6 +45,8 @@ BatchResult Concatenate(std::vector<BatchResult> parts) {
   join_rows(&BatchResult::saved);
   join_rows(&BatchResult::outputs);
   join_rows(&BatchResult::log_density);
+  join_rows(&BatchResult::product);
+  join_rows(&BatchResult::condition_product);
   for (size_t i = 1; i < parts.size(); ++i) {
     whole.bucket = std::max(whole.bucket, parts[i].bucket);
     whole.solved_again += parts[i].solved_again;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/plan.h"
 
 namespace hyperserve {
@@ -29,6 +30,11 @@ struct AskTerms {
   absl::StatusOr<std::optional<Dtype>> reply_dtype = std::optional<Dtype>();
   // Of conditional models: [rows, condition shape], or one row for all.
   std::optional<AskedRows> condition = std::nullopt;
+  // Where the condition changes with the depth: it is [rows, knots, condition shape] then, or [1,
+  // knots, ...]. An error: the interpolation is unknown.
+  std::optional<absl::StatusOr<ConditionKnots>> knots = std::nullopt;
+  // Weights of guidance: [rows] or [1]; or one for each step, [rows, steps] or [1, steps].
+  std::optional<AskedRows> guidance = std::nullopt;
   bool want_error_bound = false;  // of each row
 };
 

@@ -119,6 +119,8 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                    .want_outputs = true,
                    .want_bound = ask.terms.want_error_bound,
                    .rows = RowsAsked(ask.inputs)}};
+  HS_RETURN_IF_ERROR(
+      TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
   if (ask.want.top_k < 0 || ask.want.top_k > model.outputs()) {
@@ -134,7 +136,7 @@ absl::StatusOr<Prepared> Prepare(const ClassifyAsk& ask, std::shared_ptr<const S
                                             .takes_u8 = true,
                                             .unit_range = model.spec().input.unit_range}));
   job.rows = job.data.shape[0];
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, job.rows, tier,
                                                    limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
   job.row_bytes = RowBytes(ask.want, model, NumberBytes(tier));

@@ -42,9 +42,17 @@ int64_t RowBytes(const SampleAsk& ask, const Model& model, int64_t number_bytes)
   return model.state_elements() * number_bytes + (ask.log_density ? kLogDensityBytes : 0);
 }
 
-// The job of Sample and of SampleStream. Checks all but the number of rows.
+// Numbers of one row in the gradients of a reply.
+int64_t GradientNumbers(const LogProbAsk& ask, const Model& model) {
+  if (!ask.gradient) return 0;
+  const Shape& features = model.spec().condition;
+  return model.state_elements() + (features.empty() ? 0 : features[0]);
+}
+
+// The job of Sample and of SampleStream, which take at most `rows_max` rows. Checks all but the
+// number of rows.
 absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
-                          const CallLimits& limits) {
+                          const CallLimits& limits, int64_t rows_max) {
   HS_RETURN_IF_ERROR(CheckKind(*served, ModelKind::kFlow, "Sample"));
   const Model& model = *served->model;
   Job job{.served = std::move(served),
@@ -57,6 +65,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
           .rows = ask.rows,
           .seed = ask.seed,
           .first_row = ask.first_row};
+  HS_RETURN_IF_ERROR(TakeKnotsAndGuidance(ask.terms, ask.rows, rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   HS_RETURN_IF_ERROR(ReplyDtype(ask.terms, job.plan.plan.tier).status());
   job.row_bytes = RowBytes(ask, model, NumberBytes(job.plan.plan.tier));
@@ -72,7 +81,8 @@ int64_t ReplyRowBytes(const SampleAsk& ask, const Job& job) {
 // The most rows that the reply and the limits on rows, bytes and work of a request allow.
 int64_t ChooseChunkRows(const Job& job, int64_t reply_row_bytes, int64_t reply_bytes,
                         const CallLimits& limits) {
-  const int64_t row_bytes = job.row_bytes + static_cast<int64_t>(RowBytes(job.condition.view()));
+  const int64_t row_bytes = job.row_bytes + static_cast<int64_t>(RowBytes(job.condition.view()) +
+                                                                 RowBytes(job.guidance.view()));
   const auto affordable = static_cast<int64_t>(
       std::clamp(limits.request_macs_max / std::max(PredictRow(job).macs(), 1.0), 1.0, 1e9));
   return std::min({RowsThatFit(reply_bytes, reply_row_bytes), limits.chunk_rows_default,
@@ -84,12 +94,12 @@ int64_t ChooseChunkRows(const Job& job, int64_t reply_row_bytes, int64_t reply_b
 
 absl::StatusOr<Prepared> Prepare(const SampleAsk& ask, std::shared_ptr<const ServedModel> served,
                                  const CallLimits& limits) {
-  HS_ASSIGN_OR_RETURN(Job job, JobOf(ask, std::move(served), limits));
+  HS_ASSIGN_OR_RETURN(Job job, JobOf(ask, std::move(served), limits, limits.request_rows_max));
   HS_RETURN_IF_ERROR(CheckRowCount(ask.rows, limits.request_rows_max, "request_rows_max"));
   HS_RETURN_IF_ERROR(CheckRowNumbers(ask.first_row, ask.rows));
   HS_RETURN_IF_ERROR(
       CheckReplyFits(ask.rows, ReplyRowBytes(ask, job), ask.terms, limits, "call SampleStream"));
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, ask.rows,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, ask.rows,
                                                    job.plan.plan.tier, limits.request_rows_max));
   return Assemble(std::move(job), limits);
 }
@@ -108,21 +118,23 @@ absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
                                              std::shared_ptr<const ServedModel> served,
                                              const CallLimits& limits) {
   const SampleAsk& sample = ask.sample;
-  HS_ASSIGN_OR_RETURN(Job job, JobOf(sample, std::move(served), limits));
+  HS_ASSIGN_OR_RETURN(Job job, JobOf(sample, std::move(served), limits, limits.stream_rows_max));
   HS_RETURN_IF_ERROR(CheckRowCount(sample.rows, limits.stream_rows_max, "stream_rows_max"));
   HS_RETURN_IF_ERROR(CheckRowNumbers(sample.first_row, sample.rows));
   HS_ASSIGN_OR_RETURN(const int64_t reply_bytes, ReplyBytesLimit(sample.terms, limits));
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(sample.terms, *job.served, sample.rows,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(sample.terms, *job.served, job.task, sample.rows,
                                                    job.plan.plan.tier, limits.stream_rows_max));
   PreparedStream stream{.rows = sample.rows, .chunk_rows = ask.chunk_rows};
   const int64_t row_bytes = ReplyRowBytes(sample, job);
   if (ask.chunk_rows == 0) stream.chunk_rows = ChooseChunkRows(job, row_bytes, reply_bytes, limits);
   HS_RETURN_IF_ERROR(Annotate(
       CheckRowCount(stream.chunk_rows, limits.request_rows_max, "request_rows_max"), "chunk_rows"));
-  stream.condition = std::make_shared<const HostTensor>(std::move(job.condition));
+  stream.brought = std::make_shared<const RowsOfJob>(RowsOfJob{
+      .data = {}, .condition = std::move(job.condition), .guidance = std::move(job.guidance)});
   const auto begin_with = [&](int64_t rows) {
     job.rows = rows;
-    job.condition = HostTensor::CopyOf(ConditionsOf(stream.condition->view(), 0, rows));
+    job.condition = HostTensor::CopyOf(ConditionsOf(stream.brought->condition.view(), 0, rows));
+    job.guidance = HostTensor::CopyOf(ConditionsOf(stream.brought->guidance.view(), 0, rows));
   };
   begin_with(std::min(stream.chunk_rows, sample.rows));
   HS_RETURN_IF_ERROR(
@@ -137,8 +149,9 @@ Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows) {
   const auto scale = [&](Work& work) {
     work.segment.rows = rows;
     work.segment.first_row += static_cast<uint64_t>(begin);
-    work.segment.condition = ConditionsOf(stream.condition->view(), begin, rows);
-    work.keep_alive = stream.condition;
+    work.segment.condition = ConditionsOf(stream.brought->condition.view(), begin, rows);
+    work.segment.guidance = ConditionsOf(stream.brought->guidance.view(), begin, rows);
+    work.keep_alive = stream.brought;
     work.bytes *= rows;
     work.macs *= rows;
   };
@@ -157,26 +170,40 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .span = model.spec().span,
                    .entry = Entry::kState,
                    .log_density = true,
+                   .derivative = ask.gradient ? Derivative::kVjp : Derivative::kNone,
                    .want_state = false,
                    .want_bound = ask.terms.want_error_bound,
-                   .rows = RowsAsked(ask.inputs)},
-          .row_bytes = kLogDensityBytes};
+                   .rows = RowsAsked(ask.inputs)}};
+  HS_RETURN_IF_ERROR(
+      TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   HS_ASSIGN_OR_RETURN(job.data, TakeRows(ask.inputs, {.field = "inputs",
                                                       .row_shape = model.state_shape(),
                                                       .rows_max = limits.request_rows_max,
                                                       .tier = job.plan.plan.tier}));
   job.rows = job.data.shape[0];
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, job.rows,
                                                    job.plan.plan.tier, limits.request_rows_max));
-  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, job.row_bytes, ask.terms, limits, kFewerRows));
+  HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, job.plan.plan.tier));
+  const int64_t reply_bytes =
+      kLogDensityBytes + GradientNumbers(ask, model) * static_cast<int64_t>(DtypeSize(reply));
+  HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, reply_bytes, ask.terms, limits, kFewerRows));
+  job.row_bytes = kLogDensityBytes + KeptRowBytes(job) +
+                  GradientNumbers(ask, model) * NumberBytes(job.plan.plan.tier);
   return Assemble(std::move(job), limits);
 }
 
-LogProbAnswer MakeAnswer(const LogProbAsk&, const ServedModel&, SolveInfo info, WorkResult result) {
+LogProbAnswer MakeAnswer(const LogProbAsk& ask, const ServedModel&, SolveInfo info,
+                         WorkResult result) {
   SetResult(result, info);
-  BlankFailedRows(result.rows.status, result.rows.log_density);
-  return {.info = std::move(info), .log_prob = std::move(result.rows.log_density)};
+  BatchResult& solved = result.rows;
+  for (HostTensor* part : {&solved.log_density, &solved.product, &solved.condition_product}) {
+    BlankFailedRows(solved.status, *part);
+  }
+  return {.info = std::move(info),
+          .log_prob = std::move(solved.log_density),
+          .gradient = ForReply(std::move(solved.product), ask.terms),
+          .condition_gradient = ForReply(std::move(solved.condition_product), ask.terms)};
 }
 
 }  // namespace hyperserve

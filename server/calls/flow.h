@@ -1,4 +1,4 @@
-// The calls of flows: Sample, SampleStream and LogProb. Pure; any thread may call.
+// The calls of flows: Sample, SampleStream, LogProb and LogProbGradient. Pure; any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "server/calls/info.h"
 #include "server/calls/limits.h"
 #include "server/calls/prepare.h"
+#include "server/calls/rows.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -47,9 +48,10 @@ struct StreamAsk {
 
 struct PreparedStream {
   Prepared first_row;  // the work of the first row alone: ChunkOf scales it, and the later ones
-  std::shared_ptr<const HostTensor> condition;  // of the whole stream: as Job's
-  int64_t rows = 0;                             // of the whole stream
-  int64_t chunk_rows = 0;                       // at least 1
+  std::shared_ptr<const RowsOfJob>
+      brought;             // of the whole stream: condition and guidance, as Job's
+  int64_t rows = 0;        // of the whole stream
+  int64_t chunk_rows = 0;  // at least 1
 };
 // Fails as Prepare does. The limits on a request's rows, reply and work hold for one chunk;
 // stream_rows_max holds for the stream.
@@ -63,11 +65,15 @@ Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 struct LogProbAsk {
   AskTerms terms;
   AskedRows inputs = TensorView{};  // [rows, dimensions]: F32 (F64 in tier double)
+  bool gradient = false;            // asks for the gradient of log p as well
 };
 
 struct LogProbAnswer {
   SolveInfo info;
-  HostTensor log_prob;  // F64 [rows]; NaN in rows that failed
+  HostTensor log_prob;  // F64 [rows]; NaN in rows that failed, as in both gradients
+  // By x, [rows, dimensions], and by the condition of each row, [rows, features]; empty: not asked
+  // for, or the model has no condition.
+  HostTensor gradient, condition_gradient;
 };
 
 // As for SampleAsk. kInvalidArgument also where the points do not fit the model.

@@ -52,6 +52,19 @@ SavedCost PredictSaved(const Job& job, double steps) {
       .macs = depths * kSavedNumberMacs * static_cast<double>(job.served->model->state_elements())};
 }
 
+// Passes of a net in place of one. kVjp goes to the end, back, and through a long plan twice.
+int64_t PassesOf(Derivative derivative) {
+  switch (derivative) {
+    case Derivative::kNone:
+      return 1;
+    case Derivative::kJvp:
+      return 2;
+    case Derivative::kVjp:
+      return 3;
+  }
+  return 1;
+}
+
 }  // namespace
 
 RowCost PredictRow(const Job& job) {
@@ -60,7 +73,8 @@ RowCost PredictRow(const Job& job) {
   const Hypersolver* correction =
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
   // The tangent of each dimension is one more pass of the net.
-  const int64_t passes = job.task.log_density ? 1 + model.state_elements() : 1;
+  const int64_t passes =
+      (job.task.log_density ? 1 + model.state_elements() : 1) * PassesOf(job.task.derivative);
   double evaluations = 0, evaluation_macs = 0;
   if (fixed != nullptr) {
     // A plan without evaluations of f costs what its readout costs, as one evaluation.
@@ -73,16 +87,22 @@ RowCost PredictRow(const Job& job) {
   }
   const int of_step = fixed != nullptr ? std::max(StepEvaluations(fixed->method), 1)
                                        : StepEvaluations(job.plan.plan.adaptive()->method);
+  // Each knot of the condition cuts a step.
+  evaluations += static_cast<double>(job.task.knots.depths.size()) * of_step;
   const SavedCost saved = PredictSaved(job, evaluations / of_step);
-  return {.evaluations = evaluations + saved.slopes,
-          .evaluation_macs = static_cast<double>(passes) * evaluation_macs,
-          .maps_macs = saved.macs + static_cast<double>(
+  return {
+      .evaluations = evaluations + saved.slopes,
+      .evaluation_macs = static_cast<double>(passes) * job.task.slope_evaluations * evaluation_macs,
+      .maps_macs = saved.macs + static_cast<double>(
+                                    PassesOf(job.task.derivative) *
                                         (job.task.entry == Entry::kInput ? model.stem_macs() : 0) +
-                                        (job.task.want_outputs ? model.head_macs() : 0))};
+                                    (job.task.want_outputs ? model.head_macs() : 0))};
 }
 
 absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
-  const size_t inputs = job.data.bytes.size() + job.condition.bytes.size();
+  const size_t inputs = job.data.bytes.size() + job.condition.bytes.size() +
+                        job.guidance.bytes.size() + job.vector.bytes.size() +
+                        job.condition_vector.bytes.size();
   JobSize size{.bytes = static_cast<int64_t>(inputs) + job.rows * job.row_bytes};
   if (size.bytes > limits.request_bytes_max) {
     return absl::InvalidArgumentError(

@@ -21,9 +21,11 @@ struct Job {
   int64_t rows = 0;           // at least 1
   HostTensor data;            // [rows, ...]; empty for Entry::kNoise
   HostTensor condition = {};  // [rows, features], or one row for all; empty: the model has none
-  uint64_t seed = 0;          // for Entry::kNoise
-  uint64_t first_row = 0;     // for Entry::kNoise
-  int64_t row_bytes = 0;      // of one row in the answer
+  HostTensor guidance = {};   // F64 [rows, task.guidance], or one row for all; empty: none
+  HostTensor vector = {}, condition_vector = {};  // of a derivative, as Segment's
+  uint64_t seed = 0;                              // for Entry::kNoise
+  uint64_t first_row = 0;                         // for Entry::kNoise
+  int64_t row_bytes = 0;                          // of one row in the answer
 };
 
 // The predicted cost of one row, in multiply-accumulates (MACs). The evaluations of a fixed plan
@@ -33,7 +35,8 @@ struct Job {
 // step that holds one an evaluation. A wrong prediction costs time, never an answer.
 struct RowCost {
   double evaluations = 0;      // of f
-  double evaluation_macs = 0;  // of one evaluation, with tangents and its share of the corrections
+  double evaluation_macs = 0;  // of one evaluation, with tangents and its share of the corrections;
+                               // of the halves of a guided one
   double maps_macs = 0;        // of the input map, the output map and interpolations
   double macs() const { return maps_macs + evaluations * evaluation_macs; }
 };

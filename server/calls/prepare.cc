@@ -1,8 +1,13 @@
 #include "server/calls/prepare.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -33,6 +38,9 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
                         .seed = job.seed,
                         .first_row = job.first_row,
                         .condition = kept->condition.view(),
+                        .guidance = kept->guidance.view(),
+                        .vector = kept->vector.view(),
+                        .condition_vector = kept->condition_vector.view(),
                         .control = ControlOf(plan, job.plan.max_steps)},
             .keep_alive = kept,
             .bytes = size.bytes,
@@ -55,11 +63,82 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   spec.want_state = job.task.want_state;
   spec.want_depth = job.task.want_depth;
   spec.want_outputs = job.task.want_outputs;
+  spec.derivative = job.task.derivative;
   spec.want_distance = job.plan.bound_factor.has_value();
+  spec.guidance = job.task.guidance;
+  spec.knots = job.task.knots;
   if (job.task.log_density) {
     spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
   }
   return work;
+}
+
+// One for each row, or one for all; `what` names them.
+absl::StatusOr<HostTensor> TakeForRows(const AskedRows& asked, const RowsRule& rule,
+                                       std::string_view what, int64_t rows) {
+  HS_ASSIGN_OR_RETURN(HostTensor taken, TakeRows(asked, rule));
+  if (taken.shape[0] == 1 || taken.shape[0] == rows) return taken;
+  return absl::InvalidArgumentError(absl::StrCat(Absl(rule.field), ": ", taken.shape[0], " ",
+                                                 Absl(what), " for ", rows,
+                                                 " rows; send one for each row, or one for all"));
+}
+
+absl::Status TakeKnots(const AskTerms& terms, const CallLimits& limits, Task& task) {
+  if (!terms.knots) return absl::OkStatus();
+  HS_RETURN_IF_ERROR(terms.knots->status());
+  const std::vector<double>& depths = (*terms.knots)->depths;
+  if (!terms.condition) {
+    return absl::InvalidArgumentError(
+        "condition_knots: the request has no condition; send its values at the knots");
+  }
+  if (depths.size() < 2 || std::ssize(depths) > limits.save_at_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("condition_knots.depths: ", depths.size(),
+                     " depths; from 2 to save_at_max = ", limits.save_at_max, " wanted"));
+  }
+  for (size_t i = 0; i < depths.size(); ++i) {
+    if (std::isfinite(depths[i]) && (i == 0 || depths[i] > depths[i - 1])) continue;
+    return absl::InvalidArgumentError(absl::StrCat("condition_knots.depths[", i,
+                                                   "]: ", ShortestText(depths[i]),
+                                                   "; strictly increasing depths wanted"));
+  }
+  task.knots = **terms.knots;
+  return absl::OkStatus();
+}
+
+absl::Status TakeGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max, Job& job) {
+  if (!terms.guidance) return absl::OkStatus();
+  const ServedModel& served = *job.served;
+  if (served.model->spec().no_condition.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "guidance: model '", served.name,
+        "' does not say what stands for no condition (condition.none in model.json); send the "
+        "request without guidance"));
+  }
+  if (!terms.condition) {
+    return absl::InvalidArgumentError(
+        "guidance: it weighs a condition, and the request has none; send one, or no guidance");
+  }
+  AskedRows asked = *terms.guidance;
+  if (asked.ok() && asked->shape.size() == 1) asked->shape.push_back(1);
+  const bool matrix = asked.ok() && asked->shape.size() == 2 && asked->shape[1] > 0;
+  const int64_t weights = matrix ? asked->shape[1] : 1;
+  HS_ASSIGN_OR_RETURN(const HostTensor taken, TakeForRows(asked,
+                                                          {.field = "guidance",
+                                                           .row_shape = {weights},
+                                                           .rows_max = rows_max,
+                                                           .tier = Tier::kDouble},
+                                                          "weights", rows));
+  HostTensor guidance = ConvertedTo(taken.view(), Dtype::kF64);
+  const std::span<const double> numbers = std::as_const(guidance).as<double>();
+  if (std::ranges::all_of(numbers, [](double w) { return w == 1; })) return absl::OkStatus();
+  int64_t evaluations = 0;
+  for (const double w : numbers) evaluations += GuidedEvaluations(w);
+  job.task.guidance = weights;
+  job.task.slope_evaluations =
+      static_cast<double>(evaluations) / static_cast<double>(numbers.size());
+  job.guidance = std::move(guidance);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -73,7 +152,11 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
     HS_ASSIGN_OR_RETURN(later_sizes.emplace_back(), SizeOf(job, limits));
   }
   const auto kept = std::make_shared<const RowsOfJob>(
-      RowsOfJob{.data = std::move(job.data), .condition = std::move(job.condition)});
+      RowsOfJob{.data = std::move(job.data),
+                .condition = std::move(job.condition),
+                .guidance = std::move(job.guidance),
+                .vector = std::move(job.vector),
+                .condition_vector = std::move(job.condition_vector)});
   job.plan = first;
   Prepared prepared{.served = job.served, .plan = first, .work = WorkOf(job, size, kept)};
   for (size_t i = 0; i < first.later.size(); ++i) {
@@ -96,7 +179,8 @@ absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_
 }
 
 absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
-                                         int64_t rows, Tier tier, int64_t rows_max) {
+                                         const Task& task, int64_t rows, Tier tier,
+                                         int64_t rows_max) {
   const Shape& shape = served.model->spec().condition;
   if (shape.empty()) {
     if (!terms.condition) return HostTensor();
@@ -104,18 +188,47 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
         "condition: model '", served.name, "' has none; send the request without a condition"));
   }
   if (!terms.condition) {
+    const std::vector<double>& none = served.model->spec().no_condition;
+    if (!none.empty()) {
+      return TensorOf(none, {1, shape[0]}, tier == Tier::kDouble ? Dtype::kF64 : Dtype::kF32);
+    }
     return absl::InvalidArgumentError(absl::StrCat("condition: model '", served.name,
                                                    "' needs one of ", ShapeText(shape),
                                                    " for each row, or one for all rows"));
   }
-  HS_ASSIGN_OR_RETURN(
-      HostTensor condition,
-      TakeRows(*terms.condition,
-               {.field = "condition", .row_shape = shape, .rows_max = rows_max, .tier = tier}));
-  if (condition.shape[0] == 1 || condition.shape[0] == rows) return condition;
-  return absl::InvalidArgumentError(absl::StrCat("condition: ", condition.shape[0],
-                                                 " conditions for ", rows,
-                                                 " rows; send one for each row, or one for all"));
+  Shape row_shape = shape;
+  if (!task.knots.empty()) row_shape.insert(row_shape.begin(), std::ssize(task.knots.depths));
+  return TakeForRows(
+      *terms.condition,
+      {.field = "condition", .row_shape = row_shape, .rows_max = rows_max, .tier = tier},
+      "conditions", rows);
+}
+
+absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
+                                  const CallLimits& limits, Job& job) {
+  HS_RETURN_IF_ERROR(TakeKnots(terms, limits, job.task));
+  return TakeGuidance(terms, rows, rows_max, job);
+}
+
+absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
+                                                const ServedModel& served, int64_t rows, Tier tier,
+                                                int64_t rows_max) {
+  if (!asked) return HostTensor();
+  const Shape& shape = served.model->spec().condition;
+  if (shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("condition_tangent: model '", served.name, "' has no condition"));
+  }
+  return TakeForRows(
+      *asked,
+      {.field = "condition_tangent", .row_shape = shape, .rows_max = rows_max, .tier = tier},
+      "conditions", rows);
+}
+
+int64_t KeptRowBytes(const Job& job) {
+  const FixedPlan* const fixed = job.plan.plan.fixed();
+  if (job.task.derivative != Derivative::kVjp || fixed == nullptr) return 0;
+  return fixed->steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

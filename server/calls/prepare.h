@@ -20,6 +20,7 @@
 #include "server/calls/job.h"
 #include "server/calls/limits.h"
 #include "server/calls/resolve.h"
+#include "server/calls/task.h"
 #include "server/registry/served_model.h"
 
 namespace hyperserve {
@@ -45,11 +46,30 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
 // kInvalidArgument: the model is of another kind than the call needs.
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call);
 
-// A copy of the conditions of the rows: one for each, or one for all. Without dimensions where the
-// model has none. kInvalidArgument: the model has none and one came, or the other way round; else
-// as TakeRows. `rows_max` bounds them as it bounds the rows.
+// A copy of the conditions of the rows, at the task's knots where it has some: one for each, or one
+// for all. Without dimensions where the
+// model has none. Where none came, the model's no_condition for all rows. kInvalidArgument: the
+// model has none and one came, or it needs one and none came; else as TakeRows. `rows_max` bounds
+// them as it bounds the rows.
 absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
-                                         int64_t rows, Tier tier, int64_t rows_max);
+                                         const Task& task, int64_t rows, Tier tier,
+                                         int64_t rows_max);
+
+// What the plan depends on beside the task of a call: sets the task's knots, the weights of
+// guidance of the rows, one row for each or one for all, and the task's part of them. No guidance
+// came, or all weights are 1: there is none. kInvalidArgument: knots that do not rise or are too
+// many, knots or guidance without a condition, guidance where the model has no no_condition; else
+// as TakeRows.
+absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
+                                  const CallLimits& limits, Job& job);
+
+// A copy of a tangent of the condition, by the same rules; without dimensions where none came.
+absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
+                                                const ServedModel& served, int64_t rows, Tier tier,
+                                                int64_t rows_max);
+
+// Bytes of one row that a derivative keeps while it is under way: the state at each step.
+int64_t KeptRowBytes(const Job& job);
 
 // The bytes that the reply may take: what the request asks for, else the default.
 // kInvalidArgument: it asks for more than reply_bytes_max.

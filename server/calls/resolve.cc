@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/method.h"
@@ -21,6 +22,68 @@ absl::Status CheckStatesOnTheWay(const Plan& plan, const Task& task) {
         absl::StrCat("plan '", PrintPlan(plan),
                      "' gives no states on its way; ask without save_at, or for another plan, as "
                      "in 'dopri5:1e-5'"));
+  }
+  return absl::OkStatus();
+}
+
+// A schedule has a weight for each step.
+absl::Status CheckGuidance(const Plan& plan, const Task& task) {
+  if (task.guidance == 0) return absl::OkStatus();
+  if (plan.hypersolved()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "plan '", PrintPlan(plan),
+        "' takes no guidance: what was learned corrects the field of weight 1; ask for a classical "
+        "plan, as in 'heun:8'"));
+  }
+  if (task.guidance == 1) return absl::OkStatus();
+  const FixedPlan* fixed = plan.fixed();
+  if (fixed == nullptr || RunsFromTable(fixed->method.method) || fixed->steps != task.guidance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("guidance: ", task.guidance, " weights a row for plan '", PrintPlan(plan),
+                     "'; send one, or one for each step of a plan of fixed steps"));
+  }
+  if (task.save_at.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "guidance: a weight for each step gives no states on the way; ask without save_at, or with "
+      "one weight");
+}
+
+absl::Status CheckKnots(const Plan& plan, const Task& task) {
+  if (task.knots.empty()) return absl::OkStatus();
+  if (plan.hypersolved() ||
+      (plan.fixed() != nullptr && RunsFromTable(plan.fixed()->method.method))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "plan '", PrintPlan(plan),
+        "' takes no condition_knots: its steps cannot end at them; ask for a classical one-step "
+        "plan, as in 'heun:8' or 'dopri5:1e-5'"));
+  }
+  if (task.guidance <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "guidance: a weight for each step and condition_knots, which cut steps, do not go together; "
+      "send one weight");
+}
+
+absl::Status CheckDerivative(const Plan& plan, const Task& task) {
+  if (task.derivative == Derivative::kNone) return absl::OkStatus();
+  const FixedPlan* const fixed = plan.fixed();
+  const auto refuse = [&](const std::string& why, const Plan& instead) {
+    return absl::FailedPreconditionError(absl::StrCat("plan '", PrintPlan(plan), "' ", why,
+                                                      "; ask for a fixed plan, as in '",
+                                                      PrintPlan(instead), "'"));
+  };
+  const FixedPlan rk4{.method = {.method = Method::kRk4}, .steps = 8};
+  if (fixed == nullptr) {
+    return refuse("chooses its steps by the state, so it has no derivative",
+                  {.choice = rk4, .tier = plan.tier});
+  }
+  if (task.guidance != 0 || !task.knots.empty()) {
+    return absl::FailedPreconditionError(
+        "derivatives are those of a solve without guidance and condition_knots; ask without them");
+  }
+  if (plan.tier == Tier::kFast) {
+    Plan exact = plan;
+    exact.tier = Tier::kExact;
+    return refuse("is of tier fast, which has no derivatives", exact);
   }
   return absl::OkStatus();
 }
@@ -162,6 +225,9 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   ResolvedPlan resolved;
   resolved.plan = plan;
   HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckGuidance(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckKnots(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckDerivative(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
   resolved.text = PrintPlan(resolved.plan);
@@ -179,7 +245,8 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   }
   resolved.label = PlanLabel(resolved, model);
   const PlanCalibration* measured = MeasuredOf(resolved, model);
-  if (measured != nullptr) resolved.error = measured->error_mean;
+  if (measured != nullptr && task.guidance == 0 && task.knots.empty())
+    resolved.error = measured->error_mean;
   return resolved;
 }
 
@@ -188,7 +255,14 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits) {
   HS_RETURN_IF_ERROR(terms.plan.status());
+  if (task.derivative != Derivative::kNone && task.want_bound) {
+    return absl::InvalidArgumentError("want_error_bound: a derivative has no bound of its error");
+  }
   HS_ASSIGN_OR_RETURN(ServedPlan served, PlanFor(*terms.plan, model, task));
+  if (task.derivative != Derivative::kNone && served.per_row) {
+    return absl::FailedPreconditionError(
+        "an automatic plan per row has no derivative; ask for one plan, as in 'rk4:8'");
+  }
   HS_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolveOne(served.plan, terms, model, task, limits));
   resolved.reason = std::move(served.reason);
   if (task.want_bound || served.per_row) resolved.bound_factor = BoundFactor(resolved, model, task);

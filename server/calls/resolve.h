@@ -37,8 +37,8 @@ struct ResolvedPlan {
 // kInvalidArgument: the spelling is wrong, a limit is passed, or a classical plan pins a
 // generation. kNotFound: the model has no such correction, or does not serve that generation of it.
 // kFailedPrecondition: no generation is served, or the plan is outside the range or direction of
-// the correction, or no measured plan meets an automatic one, or a bound of each row is wanted that
-// the plan does not have.
+// the correction, or has no derivative and one is wanted, or no measured plan meets an automatic
+// one, or a bound of each row is wanted that the plan does not have.
 absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedModel& model,
                                          const Task& task, const CallLimits& limits);
 

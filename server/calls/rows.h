@@ -30,7 +30,7 @@ absl::StatusOr<HostTensor> TakeRows(const AskedRows& asked, const RowsRule& rule
 
 // What the segment of a job points to.
 struct RowsOfJob {
-  HostTensor data, condition;
+  HostTensor data, condition, guidance = {}, vector = {}, condition_vector = {};
 };
 
 // The number of rows that came, unchecked; 1 where it cannot be told.

@@ -26,8 +26,11 @@ Direction MeasuredDirection(const ModelSpec& spec) {
 bool Fits(const Plan& plan, const Task& task, const ServedModel& model) {
   const FixedPlan* fixed = plan.fixed();
   if (fixed == nullptr) return true;
-  if (RunsFromTable(fixed->method.method) && !task.save_at.empty()) return false;
+  if (RunsFromTable(fixed->method.method) && !(task.save_at.empty() && task.knots.empty())) {
+    return false;
+  }
   if (!plan.hypersolved()) return true;
+  if (task.guidance > 0 || !task.knots.empty()) return false;
   const CorrectionState* state = model.Find(fixed->method);
   return state != nullptr && state->active != nullptr &&
          CheckApplies(*state->active->correction, *fixed, task.direction, task.span).ok();
@@ -124,7 +127,8 @@ std::string WhyNotServed(const FixedPlan& plan, const ServedModel& model) {
 
 bool IsMeasuredTask(const ServedModel& model, const Task& task) {
   const ModelSpec& spec = model.model->spec();
-  return task.direction == MeasuredDirection(spec) && task.span == spec.span;
+  return task.direction == MeasuredDirection(spec) && task.span == spec.span &&
+         task.guidance == 0 && task.knots.empty();
 }
 
 ServedPlan DefaultOf(const ServedModel& model) {

@@ -65,8 +65,13 @@ absl::StatusOr<Direction> DirectionOf(const std::string& name, const ModelSpec& 
 }
 
 int64_t RowBytes(const SolveAsk& ask, const Model& model, int64_t number_bytes) {
-  return model.state_elements() * number_bytes * (1 + static_cast<int64_t>(ask.save_at.size())) +
-         (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
+  int64_t numbers = model.state_elements() * (1 + static_cast<int64_t>(ask.save_at.size()));
+  if (ask.vjp || ask.jvp) {
+    const Shape& features = model.spec().condition;
+    numbers += ask.state ? model.state_elements() : model.input_elements();
+    numbers += features.empty() ? 0 : features[0];
+  }
+  return numbers * number_bytes + (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
 }
 
 absl::StatusOr<HostTensor> TakeStart(const SolveAsk& ask, const Model& model, Tier tier,
@@ -81,9 +86,53 @@ absl::StatusOr<HostTensor> TakeStart(const SolveAsk& ask, const Model& model, Ti
   }
   rule.field = "inputs";
   rule.row_shape = model.spec().input.shape;
-  rule.takes_u8 = model.spec().kind == ModelKind::kClassifier;
+  rule.takes_u8 = model.spec().kind == ModelKind::kClassifier && !ask.vjp && !ask.jvp;
   rule.unit_range = model.spec().input.unit_range;
   return TakeRows(*ask.inputs, rule);
+}
+
+absl::Status CheckDerivative(const SolveAsk& ask) {
+  if (!ask.vjp && !ask.jvp) return absl::OkStatus();
+  if (!ask.save_at.empty() || ask.partial_states) {
+    return absl::InvalidArgumentError(
+        "solve: a derivative is that of z at the end of the span; send neither save_at nor "
+        "partial_states");
+  }
+  if (ask.vjp && !ask.vjp->cotangent) {
+    return absl::InvalidArgumentError("cotangent: SolveVjp wants one of z(s1) for each row");
+  }
+  if (ask.jvp && !ask.jvp->start_tangent && !ask.jvp->condition_tangent) {
+    return absl::InvalidArgumentError(
+        "neither start_tangent nor condition_tangent is set; SolveJvp wants one of them");
+  }
+  return absl::OkStatus();
+}
+
+// The vectors of a derivative. Precondition: the job has its rows.
+absl::Status TakeVectors(const SolveAsk& ask, const CallLimits& limits, Job& job) {
+  if (!ask.vjp && !ask.jvp) return absl::OkStatus();
+  const Model& model = *job.served->model;
+  const Tier tier = job.plan.plan.tier;
+  const bool pulls = ask.vjp.has_value();
+  const std::optional<AskedRows>& asked = pulls ? ask.vjp->cotangent : ask.jvp->start_tangent;
+  if (asked) {
+    const RowsRule rule{
+        .field = pulls ? "cotangent" : "start_tangent",
+        .row_shape = pulls || ask.state ? model.state_shape() : model.spec().input.shape,
+        .rows_max = limits.request_rows_max,
+        .tier = tier};
+    HS_ASSIGN_OR_RETURN(job.vector, TakeRows(*asked, rule));
+    if (job.vector.shape[0] != job.rows) {
+      return absl::InvalidArgumentError(absl::StrCat(Absl(rule.field), ": ", job.vector.shape[0],
+                                                     " of them for ", job.rows,
+                                                     " rows; send one for each row"));
+    }
+  }
+  if (pulls) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(job.condition_vector,
+                      TakeConditionTangent(ask.jvp->condition_tangent, *job.served, job.rows, tier,
+                                           limits.request_rows_max));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -92,6 +141,7 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                  const CallLimits& limits) {
   const Model& model = *served->model;
   if (ask.span) HS_RETURN_IF_ERROR(CheckSpan(*ask.span));
+  HS_RETURN_IF_ERROR(CheckDerivative(ask));
   const std::optional<AskedRows>& start = ask.state ? ask.state : ask.inputs;
   HS_ASSIGN_OR_RETURN(const Direction direction, DirectionOf(ask.direction, model.spec()));
   Job job{.served = std::move(served),
@@ -99,18 +149,24 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                    .span = ask.span.value_or(model.spec().span),
                    .entry = ask.state ? Entry::kState : Entry::kInput,
                    .save_at = ask.save_at,
+                   .derivative = ask.vjp   ? Derivative::kVjp
+                                 : ask.jvp ? Derivative::kJvp
+                                           : Derivative::kNone,
                    .want_depth = ask.partial_states,
                    .want_bound = ask.terms.want_error_bound,
                    .rows = start ? RowsAsked(*start) : 1}};
   HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
+  HS_RETURN_IF_ERROR(
+      TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   const Tier tier = job.plan.plan.tier;
   HS_ASSIGN_OR_RETURN(job.data, TakeStart(ask, model, tier, limits));
   job.rows = job.data.shape[0];
-  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.rows, tier,
+  HS_ASSIGN_OR_RETURN(job.condition, TakeCondition(ask.terms, *job.served, job.task, job.rows, tier,
                                                    limits.request_rows_max));
+  HS_RETURN_IF_ERROR(TakeVectors(ask, limits, job));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
-  job.row_bytes = RowBytes(ask, model, NumberBytes(tier));
+  job.row_bytes = RowBytes(ask, model, NumberBytes(tier)) + KeptRowBytes(job);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,
                                     RowBytes(ask, model, static_cast<int64_t>(DtypeSize(reply))),
                                     ask.terms, limits, kFewerRows));
@@ -124,10 +180,14 @@ SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel&, SolveInfo info, 
     BlankFailedRows(solved.status, solved.state);
     BlankFailedRows(solved.status, solved.saved);
   }
+  BlankFailedRows(solved.status, solved.product);
+  BlankFailedRows(solved.status, solved.condition_product);
   return {.info = std::move(info),
           .state = ForReply(std::move(solved.state), ask.terms),
           .saved = ForReply(std::move(solved.saved), ask.terms),
-          .stopped_at = std::move(solved.depth)};
+          .stopped_at = std::move(solved.depth),
+          .product = ForReply(std::move(solved.product), ask.terms),
+          .condition_product = ForReply(std::move(solved.condition_product), ask.terms)};
 }
 
 }  // namespace hyperserve

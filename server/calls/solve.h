@@ -1,5 +1,5 @@
-// Solve: the bare initial value problem of any model, in either direction of a flow. Pure; any
-// thread may call.
+// Solve: the bare initial value problem of any model, in either direction of a flow; and its
+// derivatives, SolveVjp and SolveJvp. Pure; any thread may call.
 #pragma once
 
 #include <array>
@@ -28,6 +28,14 @@ struct SolveAsk {
   std::vector<double> save_at;                // strictly increasing depths within the span
   std::string direction;                      // of a flow, as DirectionName; empty: of its field
   bool partial_states = false;  // rows that failed keep their last state, instead of NaN
+  struct Vjp {
+    std::optional<AskedRows> cotangent;  // of z(s1); must be set
+  };
+  struct Jvp {
+    std::optional<AskedRows> start_tangent, condition_tangent;  // at least one of them
+  };
+  std::optional<Vjp> vjp;  // set: SolveVjp
+  std::optional<Jvp> jvp;  // set: SolveJvp
 };
 
 struct SolveAnswer {
@@ -35,11 +43,14 @@ struct SolveAnswer {
   HostTensor state;                // z(s1), [rows, state shape]
   HostTensor saved;                // [rows, save_at, state shape]; empty: no save_at
   std::vector<double> stopped_at;  // the depth of each row's state; empty: no partial_states
+  // SolveVjp: of the start, and of conditional models the condition of each row. SolveJvp: the
+  // tangent of z(s1). NaN in rows that failed.
+  HostTensor product, condition_product;
 };
 
 // Checks the ask and makes its work. kInvalidArgument: no start is set, the rows do not fit the
-// model, the span or save_at is wrong, the reply or the work is over a limit. Else it fails as
-// ResolvePlan does.
+// model, the span or save_at is wrong, the vectors of a derivative do not fit, the reply or the
+// work is over a limit. Else it fails as ResolvePlan does.
 absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const ServedModel> served,
                                  const CallLimits& limits);
 // Makes the answer from what was solved; InfoOf and SetTimes have filled `info`.

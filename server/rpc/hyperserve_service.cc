@@ -55,6 +55,29 @@ SolveAsk FromWire(const v1::SolveRequest& request) {
   return ask;
 }
 
+SolveAsk FromWire(const v1::SolveVjpRequest& request) {
+  SolveAsk ask = FromWire(request.solve());
+  ask.vjp.emplace();
+  if (request.has_cotangent()) ask.vjp->cotangent = RowsFromWire(request.cotangent());
+  return ask;
+}
+
+SolveAsk FromWire(const v1::SolveJvpRequest& request) {
+  SolveAsk ask = FromWire(request.solve());
+  ask.jvp.emplace();
+  if (request.has_start_tangent()) ask.jvp->start_tangent = RowsFromWire(request.start_tangent());
+  if (request.has_condition_tangent()) {
+    ask.jvp->condition_tangent = RowsFromWire(request.condition_tangent());
+  }
+  return ask;
+}
+
+LogProbAsk FromWire(const v1::LogProbGradientRequest& request) {
+  return {.terms = TermsFromWire(request.options()),
+          .inputs = RowsFromWire(request.inputs()),
+          .gradient = true};
+}
+
 // An empty tensor was not asked for: its field stays absent.
 template <class Reply>
 void SetTensor(const HostTensor& tensor, v1::Tensor* (Reply::*field)(), Reply* reply) {
@@ -88,6 +111,27 @@ void ToWire(const SolveAnswer& answer, v1::SolveReply* reply) {
   ToWire(answer.state, reply->mutable_state());
   SetTensor(answer.saved, &v1::SolveReply::mutable_saved, reply);
   reply->mutable_stopped_at()->Assign(answer.stopped_at.begin(), answer.stopped_at.end());
+}
+
+void ToWire(const SolveAnswer& answer, v1::SolveVjpReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.state, reply->mutable_state());
+  ToWire(answer.product, reply->mutable_start_gradient());
+  SetTensor(answer.condition_product, &v1::SolveVjpReply::mutable_condition_gradient, reply);
+}
+
+void ToWire(const SolveAnswer& answer, v1::SolveJvpReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.state, reply->mutable_state());
+  ToWire(answer.product, reply->mutable_state_tangent());
+}
+
+void ToWire(const LogProbAnswer& answer, v1::LogProbGradientReply* reply) {
+  ToWire(answer.info, reply->mutable_info());
+  ToWire(answer.log_prob, reply->mutable_log_prob());
+  ToWire(answer.gradient, reply->mutable_gradient());
+  SetTensor(answer.condition_gradient, &v1::LogProbGradientReply::mutable_condition_gradient,
+            reply);
 }
 
 // The request and the reply live until the call is answered.
@@ -153,6 +197,10 @@ CallService MakeHyperserveService(Environment* environment) {
               {"SampleStream", Streams(environment)},
               {"LogProb", Solves<v1::LogProbRequest, v1::LogProbReply>(environment, "LogProb")},
               {"Solve", Solves<v1::SolveRequest, v1::SolveReply>(environment, "Solve")},
+              {"SolveVjp", Solves<v1::SolveVjpRequest, v1::SolveVjpReply>(environment, "SolveVjp")},
+              {"SolveJvp", Solves<v1::SolveJvpRequest, v1::SolveJvpReply>(environment, "SolveJvp")},
+              {"LogProbGradient", Solves<v1::LogProbGradientRequest, v1::LogProbGradientReply>(
+                                      environment, "LogProbGradient")},
               {"ListModels", Lists(environment)},
               {"GetModel", Gets(environment)},
               {"GetServerInfo", TellsOfServer(environment)}}};

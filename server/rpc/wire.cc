@@ -1,15 +1,19 @@
 #include "server/rpc/wire.h"
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_grid.h"
@@ -171,6 +175,21 @@ void AddPlans(const Calibration& calibration, v1::GetModelReply* reply) {
   }
 }
 
+absl::StatusOr<ConditionKnots> KnotsFromWire(const v1::ConditionKnots& wire) {
+  ConditionKnots knots{.depths = {wire.depths().begin(), wire.depths().end()}};
+  if (wire.interpolation().empty()) return knots;
+  const auto known = std::ranges::find(kInterpolations, wire.interpolation());
+  if (known == kInterpolations.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "condition_knots.interpolation: '", absl::CHexEscape(wire.interpolation().substr(0, 40)),
+        "' is none of ", absl::StrJoin(kInterpolations, ", ", [](std::string* out, auto name) {
+          absl::StrAppend(out, Absl(name));
+        })));
+  }
+  knots.interpolation = static_cast<Interpolation>(known - kInterpolations.begin());
+  return knots;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> PlanFromWire(const v1::Plan& wire) {
@@ -195,6 +214,8 @@ AskTerms TermsFromWire(const v1::SolveOptions& options) {
                  .reply_dtype = ReplyDtypeFromWire(options.reply_dtype()),
                  .want_error_bound = options.want_error_bound()};
   if (options.has_condition()) terms.condition = RowsFromWire(options.condition());
+  if (options.has_condition_knots()) terms.knots = KnotsFromWire(options.condition_knots());
+  if (options.has_guidance()) terms.guidance = RowsFromWire(options.guidance());
   return terms;
 }
 
@@ -255,6 +276,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->set_base_digest(served.model->base_digest());
   summary->mutable_input_shape()->Assign(spec.input.shape.begin(), spec.input.shape.end());
   summary->mutable_condition_shape()->Assign(spec.condition.begin(), spec.condition.end());
+  summary->mutable_no_condition()->Assign(spec.no_condition.begin(), spec.no_condition.end());
   summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
   summary->set_default_plan_problem(DefaultOf(served).reason);
   summary->set_problem(served.problem);

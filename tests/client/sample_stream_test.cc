@@ -80,32 +80,39 @@ TEST(SampleStream, EachRowOnceInOrder) {
   EXPECT_EQ(received.rows, Range(100, 35));
 }
 
-// A condition goes with its row: a resumed stream asks for those of the rows that are left.
-TEST(SampleStream, ResumesWithTheConditionsOfItsRows) {
-  for (const int64_t conditions : {int64_t{35}, int64_t{1}}) {
+// Condition and guidance go with their row: a resumed stream asks for those of the rows that are
+// left.
+TEST(SampleStream, ResumesWithWhatItsRowsBring) {
+  using Mutable = v1::Tensor* (v1::SolveOptions::*)();
+  const auto resumes = [](int64_t count, const v1::Tensor& (v1::SolveOptions::*get)() const,
+                          Mutable mutable_get) {
     FakeDaemon daemon;
     std::vector<std::string> seen;
     daemon.on_stream = [&](int, grpc::ServerContext&, const v1::SampleStreamRequest& request,
                            FakeDaemon::ChunkWriter& writer) {
-      const v1::Tensor& condition = request.sample().options().condition();
-      seen.push_back(absl::StrCat(condition.shape(0), ":", condition.data().substr(0, 1)));
+      const v1::Tensor& brought = (request.sample().options().*get)();
+      seen.push_back(absl::StrCat(brought.shape(0), ":", brought.data().substr(0, 1)));
       return Send(request.sample(), 2 * kChunkRows, writer) ? grpc::Status::OK : Broken();
     };
     v1::SampleStreamRequest request = Request(0, 35);
-    v1::Tensor& condition = *request.mutable_sample()->mutable_options()->mutable_condition();
-    condition.set_dtype(v1::DTYPE_U8);
-    condition.add_shape(conditions);
-    condition.add_shape(1);
-    for (int64_t i = 0; i < conditions; ++i) {
-      condition.mutable_data()->push_back(static_cast<char>('A' + i));
+    v1::Tensor& brought = *(request.mutable_sample()->mutable_options()->*mutable_get)();
+    brought.set_dtype(v1::DTYPE_U8);
+    brought.add_shape(count);
+    brought.add_shape(1);
+    for (int64_t i = 0; i < count; ++i) {
+      brought.mutable_data()->push_back(static_cast<char>('A' + i));
     }
     Client client(daemon.options());
     ASSERT_TRUE(client
                     .SampleStream(request, Deadline::In(kAmple),
                                   [](const v1::SampleChunk&) { return absl::OkStatus(); })
                     .ok());
-    EXPECT_THAT(seen, conditions == 1 ? testing::ElementsAre("1:A", "1:A")
-                                      : testing::ElementsAre("35:A", "15:U"));
+    EXPECT_THAT(seen, count == 1 ? testing::ElementsAre("1:A", "1:A")
+                                 : testing::ElementsAre("35:A", "15:U"));
+  };
+  for (const int64_t count : {int64_t{35}, int64_t{1}}) {
+    resumes(count, &v1::SolveOptions::condition, &v1::SolveOptions::mutable_condition);
+    resumes(count, &v1::SolveOptions::guidance, &v1::SolveOptions::mutable_guidance);
   }
 }
 

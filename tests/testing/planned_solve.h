@@ -13,6 +13,7 @@
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -42,7 +43,11 @@ struct PlannedSolve {
   bool want_outputs = false;
   LogDensity log_density = LogDensity::kNone;
   TensorView condition = {};  // of the rows, or one for all
+  Derivative derivative = Derivative::kNone;
+  TensorView vector = {}, condition_vector = {};  // as Segment's
   bool want_distance = false;
+  TensorView guidance = {};  // F64, of the rows, or one for all
+  ConditionKnots knots = {};
 };
 
 inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
@@ -56,7 +61,10 @@ inline BatchSpec SpecOf(const PlannedSolve& solve, Dtype dtype = Dtype::kF64) {
                  .save_at = solve.save_at,
                  .want_outputs = solve.want_outputs,
                  .log_density = solve.log_density,
-                 .want_distance = solve.want_distance};
+                 .derivative = solve.derivative,
+                 .want_distance = solve.want_distance,
+                 .guidance = solve.guidance.shape.empty() ? 0 : solve.guidance.shape[1],
+                 .knots = solve.knots};
   SetPlan(solve.plan, spec);
   return spec;
 }
@@ -71,6 +79,9 @@ inline absl::StatusOr<BatchResult> Solve(DeviceRuntime& runtime, const PlannedSo
                     {.rows = rows.shape.at(0),
                      .data = rows,
                      .condition = solve.condition,
+                     .guidance = solve.guidance,
+                     .vector = solve.vector,
+                     .condition_vector = solve.condition_vector,
                      .control = ControlOf(solve)});
 }
 

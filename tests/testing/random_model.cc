@@ -120,6 +120,12 @@ ModelSpec ConditionalFlowSpec() {
   return spec;
 }
 
+ModelSpec GuidedFlowSpec() {
+  ModelSpec spec = ConditionalFlowSpec();
+  spec.no_condition = {0.5, -1, 2};
+  return spec;
+}
+
 HypersolverSpec ConditionalCorrectionSpec() {
   HypersolverSpec spec = FlowCorrectionSpec();
   spec.net = {{ConditionCatLayer{.features = 3, .first = true}},

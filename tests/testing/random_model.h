@@ -33,6 +33,8 @@ ModelSpec FlowSpec();
 HypersolverSpec FlowCorrectionSpec();
 // The same with a condition of three numbers, which field and correction read.
 ModelSpec ConditionalFlowSpec();
+// The same with a condition that stands for none.
+ModelSpec GuidedFlowSpec();
 HypersolverSpec ConditionalCorrectionSpec();
 // A classifier of images [1, 12, 12], sizes at which padding matters; state [8, 12, 12], 5 outputs.
 ModelSpec ImageSpec();

@@ -24,6 +24,7 @@ struct Problem {
   double s1 = 1.0;
   std::vector<double> save_at = {};
   StepGrid grid = {};
+  std::vector<double> breaks = {};
 };
 
 inline SolveOptions OptionsOf(const Problem& problem) {
@@ -33,7 +34,8 @@ inline SolveOptions OptionsOf(const Problem& problem) {
           .grid = problem.grid,
           .s0 = problem.s0,
           .s1 = problem.s1,
-          .save_at = problem.save_at};
+          .save_at = problem.save_at,
+          .breaks = problem.breaks};
 }
 
 template <class Space>

@@ -43,6 +43,8 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  HS_RETURN_IF_ERROR(Check(fit.drop_condition() >= 0 && fit.drop_condition() < 1,
+                           "fit.drop_condition", "from 0 to below 1"));
   if (fit.has_flow_matching()) {
     HS_RETURN_IF_ERROR(
         Check(fit.solver().empty() && fit.speed_penalty() == 0 && fit.bend_penalty() == 0, "fit",

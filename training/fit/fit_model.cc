@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
@@ -44,6 +46,20 @@ bool StartsWithBatchNorm(const LayerList& stem) {
   return !stem.empty() && std::holds_alternative<BatchNormLayer>(stem[0].kind);
 }
 
+absl::Status CheckDropped(double share, const ModelSpec& spec) {
+  if (share > 0 && spec.no_condition.empty()) {
+    return absl::InvalidArgumentError(
+        "fit.drop_condition: the model does not say condition.none, which stands for what is "
+        "dropped");
+  }
+  if (share == 0 && !spec.no_condition.empty()) {
+    return absl::InvalidArgumentError(
+        "model.condition.none wants fit.drop_condition above 0, as in 0.1: else training never "
+        "shows it");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
   if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
@@ -76,7 +92,7 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
         "the "
         "pairs would make the noise depend on the condition");
   }
-  return absl::OkStatus();
+  return CheckDropped(recipe.fit().drop_condition(), spec);
 }
 
 // The rows in random order, drawn anew for each pass.
@@ -135,6 +151,18 @@ Trajectory FollowFixed(const Task& task, const TensorSpace& space, const at::Ten
   return Follow(space, solver, task.spec.span, space.Start(start, condition));
 }
 
+// Some rows of the batch get the model's condition.none in the place of their own.
+void DropConditions(const Task& task, RandomStream& stream, SolveInputs& points) {
+  if (task.fit.drop_condition() == 0) return;
+  const std::vector<double>& none = task.spec.no_condition;
+  const std::span<float> numbers = points.condition.as<float>();
+  for (size_t begin = 0; begin < numbers.size(); begin += none.size()) {
+    if (stream.Uniform() >= task.fit.drop_condition()) continue;
+    std::transform(none.begin(), none.end(), numbers.begin() + static_cast<std::ptrdiff_t>(begin),
+                   [](double number) { return static_cast<float>(number); });
+  }
+}
+
 using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
 
 // Cross-entropy of shuffled batches. The images stay on the device.
@@ -180,8 +208,10 @@ absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::strin
       SpaceOptions(task.spec, Direction::kDataToNoise, task.NetOf(task.spec.field, "field"));
   options.log_density = LogDensity::kDivergence;
   const TensorSpace space(std::move(options));
-  return [&task, source, space, model](int iteration) -> absl::StatusOr<at::Tensor> {
-    const SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
+  auto stream = std::make_shared<RandomStream>(recipe.seed(), RandomPurpose::kBatches);
+  return [&task, source, space, stream, model](int iteration) -> absl::StatusOr<at::Tensor> {
+    SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
+    DropConditions(task, *stream, points);
     HS_ASSIGN_OR_RETURN(const at::Tensor data, InitialState(model, points, task.device));
     const Trajectory trajectory = FollowFixed(task, space, data, ConditionOf(points, task.device));
     return NegativeLogLikelihood(trajectory.end.z, trajectory.end.log_density) +
@@ -204,7 +234,8 @@ absl::StatusOr<Loss> MatchingLoss(Task& task, const Recipe& recipe, const std::s
     const int64_t batch = task.fit.optimiser().batch();
     HS_ASSIGN_OR_RETURN(const at::Tensor start,
                         InitialState(model, starts.Training(i, batch), at::kCPU));
-    const SolveInputs points = ends.Training(i, batch);
+    SolveInputs points = ends.Training(i, batch);
+    DropConditions(task, *stream, points);
     HS_ASSIGN_OR_RETURN(const at::Tensor end, InitialState(model, points, at::kCPU));
     const int rounds = task.fit.flow_matching().pairing_rounds();
     const at::Tensor pairing = at::tensor(ShorterPairing(start, end, rounds, *stream), at::kLong);

@@ -26,12 +26,15 @@ from hyperserve.errors import (
 from hyperserve.exporting import export
 from hyperserve.results import (
     ClassifyResult,
+    LogProbGradientResult,
     LogProbResult,
     RowStatus,
     SampleChunk,
     SampleResult,
     SolveInfo,
+    SolveJvpResult,
     SolveResult,
+    SolveVjpResult,
 )
 from hyperserve.retry import RetryPolicy
 
@@ -49,6 +52,7 @@ __all__ = [
     "HyperserveError",
     "InternalError",
     "InvalidArgumentError",
+    "LogProbGradientResult",
     "LogProbResult",
     "NotFoundError",
     "OutOfRangeError",
@@ -60,7 +64,9 @@ __all__ = [
     "SampleResult",
     "SampleStream",
     "SolveInfo",
+    "SolveJvpResult",
     "SolveResult",
+    "SolveVjpResult",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",

@@ -213,6 +213,10 @@ class AsyncClient:
         """As Client.log_prob."""
         return await self._run(requests.log_prob(model, inputs, options))
 
+    async def log_prob_gradient(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbGradientResult:
+        """As Client.log_prob_gradient."""
+        return await self._run(requests.log_prob_gradient(model, inputs, options))
+
     async def solve(
         self,
         model: str,
@@ -227,6 +231,35 @@ class AsyncClient:
     ) -> results.SolveResult:
         """As Client.solve."""
         return await self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
+
+    async def solve_vjp(
+        self,
+        model: str,
+        inputs: Any = None,
+        *,
+        cotangent: Any,
+        state: Any = None,
+        span: tuple[float, float] | None = None,
+        direction: str = "",
+        **options: Unpack[Options],
+    ) -> results.SolveVjpResult:
+        """As Client.solve_vjp."""
+        return await self._run(requests.solve_vjp(model, inputs, state, cotangent, span, direction, options))
+
+    async def solve_jvp(
+        self,
+        model: str,
+        inputs: Any = None,
+        *,
+        tangent: Any = None,
+        condition_tangent: Any = None,
+        state: Any = None,
+        span: tuple[float, float] | None = None,
+        direction: str = "",
+        **options: Unpack[Options],
+    ) -> results.SolveJvpResult:
+        """As Client.solve_jvp."""
+        return await self._run(requests.solve_jvp(model, inputs, state, tangent, condition_tangent, span, direction, options))
 
     async def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
         """As Client.models."""

@@ -31,6 +31,7 @@ class Model:
     problem: str  # why the calibration is not used; empty: no problem
     default_plan_problem: str  # why another plan stands in for the default; empty: it is served
     condition_shape: tuple[int, ...] = ()  # of one row; empty: the model takes no condition
+    no_condition: tuple[float, ...] = ()  # the condition that stands for none; empty: no guidance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,7 @@ def _model(summary: v1.ModelSummary) -> Model:
         problem=summary.problem,
         default_plan_problem=summary.default_plan_problem,
         condition_shape=tuple(summary.condition_shape),
+        no_condition=tuple(summary.no_condition),
     )
 
 

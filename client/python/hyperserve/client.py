@@ -123,6 +123,10 @@ class Client:
         """log p(x) of points [rows, dimensions] of a flow: float64 [rows], in nats."""
         return self._run(requests.log_prob(model, inputs, options))
 
+    def log_prob_gradient(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbGradientResult:
+        """log p(x) as `log_prob`, with its gradients by the points and by the condition; of a plan as in `solve_vjp`."""
+        return self._run(requests.log_prob_gradient(model, inputs, options))
+
     def solve(
         self,
         model: str,
@@ -143,6 +147,42 @@ class Client:
         and `stopped_at` says at which depth. `direction` of a flow: "noise_to_data" or "data_to_noise"; empty: that of its field.
         """
         return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
+
+    def solve_vjp(
+        self,
+        model: str,
+        inputs: Any = None,
+        *,
+        cotangent: Any,
+        state: Any = None,
+        span: tuple[float, float] | None = None,
+        direction: str = "",
+        **options: Unpack[Options],
+    ) -> results.SolveVjpResult:
+        """The cotangent of z at the end, [rows, state shape], pulled back to the start and the condition.
+
+        The other arguments are those of `solve`. The derivative is that of the steps which the plan takes, so it wants a plan of
+        fixed steps or a learned one.
+        """
+        return self._run(requests.solve_vjp(model, inputs, state, cotangent, span, direction, options))
+
+    def solve_jvp(
+        self,
+        model: str,
+        inputs: Any = None,
+        *,
+        tangent: Any = None,
+        condition_tangent: Any = None,
+        state: Any = None,
+        span: tuple[float, float] | None = None,
+        direction: str = "",
+        **options: Unpack[Options],
+    ) -> results.SolveJvpResult:
+        """The tangent of the start, in its shape, and that of the condition pushed to z at the end; as `solve_vjp`.
+
+        At least one of the two is given; the other one is zero. `condition_tangent`: one a row, or one for all rows.
+        """
+        return self._run(requests.solve_jvp(model, inputs, state, tangent, condition_tangent, span, direction, options))
 
     def models(self, *, timeout: float | None = None) -> list[catalog.Model]:
         """All models that are served, sorted by name."""

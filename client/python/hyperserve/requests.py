@@ -16,7 +16,6 @@ from hyperserve.stream import StreamLeft
 from hyperserve.v1 import hyperserve_pb2 as v1
 
 Result = TypeVar("Result")
-_Solving = TypeVar("_Solving", v1.ClassifyRequest, v1.SampleRequest, v1.LogProbRequest, v1.SolveRequest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +40,40 @@ class Options(TypedDict, total=False):
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
     condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
+    knots: Sequence[float]  # depths of a condition that changes: it is [rows, knots, ...], or [knots, ...] for all rows
+    interpolation: str  # between the knots: "linear" or absent, "cubic_hermite"
+    guidance: Any  # its weight: a number for all rows, [rows], or one for each step: [rows, steps] or [1, steps]
 
 
 _prefix = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
 
-def _condition(options: Options) -> v1.Tensor | None:
-    given = options.get("condition")
+def _for_rows(given: Any, options: Options) -> v1.Tensor | None:
+    """One for each row, or one for all."""
     if given is None:
         return None
     array = as_numpy(given)
     if array.dtype == np.uint8:
         array = array.astype(np.float32)
-    return to_wire(array[np.newaxis] if array.ndim == 1 else array, _double(options))
+    of_all = array.ndim == (2 if "knots" in options else 1)
+    return to_wire(array[np.newaxis] if of_all else array, _double(options))
+
+
+def _knots(options: Options) -> v1.ConditionKnots | None:
+    if "knots" not in options:
+        if "interpolation" in options:
+            raise TypeError("interpolation goes between knots; give knots too")
+        return None
+    return v1.ConditionKnots(depths=[float(s) for s in options["knots"]], interpolation=options.get("interpolation", ""))
+
+
+def _guidance(options: Options) -> v1.Tensor | None:
+    given = options.get("guidance")
+    if given is None:
+        return None
+    array = np.asarray(as_numpy(given), np.float64)
+    return to_wire(array[np.newaxis] if array.ndim == 0 else array, True)
 
 
 def _solve_options(model: str, options: Options) -> v1.SolveOptions:
@@ -69,7 +88,9 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         want_error_bound=options.get("error_bound", False),
         request_id=options.get("request_id") or f"{_prefix}-{next(_numbers)}",
         max_reply_bytes=options.get("max_reply_bytes", 0),
-        condition=_condition(options),
+        condition=_for_rows(options.get("condition"), options),
+        condition_knots=_knots(options),
+        guidance=_guidance(options),
     )
 
 
@@ -85,7 +106,7 @@ def classify(
         inputs=to_wire(inputs, _double(options)),
         want=v1.ClassifyWant(labels=True, top_k=top_k, probabilities=probabilities, logits=logits, state=state),
     )
-    return _solving(wire.CLASSIFY, request, results.classify_result, options)
+    return _solving(wire.CLASSIFY, request, results.classify_result, request.options, options)
 
 
 def sample(
@@ -94,7 +115,7 @@ def sample(
     request = v1.SampleRequest(
         options=_solve_options(model, options), rows=rows, seed=seed, first_row=first_row, log_density=log_density
     )
-    return _solving(wire.SAMPLE, request, results.sample_result, options)
+    return _solving(wire.SAMPLE, request, results.sample_result, request.options, options)
 
 
 def sample_stream(
@@ -107,7 +128,14 @@ def log_prob(
     model: str, inputs: Any, options: Options
 ) -> Call[v1.LogProbRequest, v1.LogProbReply, results.LogProbResult]:
     request = v1.LogProbRequest(options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)))
-    return _solving(wire.LOG_PROB, request, results.log_prob_result, options)
+    return _solving(wire.LOG_PROB, request, results.log_prob_result, request.options, options)
+
+
+def log_prob_gradient(
+    model: str, inputs: Any, options: Options
+) -> Call[v1.LogProbGradientRequest, v1.LogProbGradientReply, results.LogProbGradientResult]:
+    request = v1.LogProbGradientRequest(options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)))
+    return _solving(wire.LOG_PROB_GRADIENT, request, results.log_prob_gradient_result, request.options, options)
 
 
 def solve(
@@ -120,21 +148,58 @@ def solve(
     direction: str,
     options: Options,
 ) -> Call[v1.SolveRequest, v1.SolveReply, results.SolveResult]:
+    request = _solve_request(model, inputs, state, span, direction, options)
+    request.save_at.extend(float(s) for s in save_at)
+    request.partial_states = partial_states
+    return _solving(wire.SOLVE, request, results.solve_result, request.options, options)
+
+
+def solve_vjp(
+    model: str,
+    inputs: Any,
+    state: Any,
+    cotangent: Any,
+    span: tuple[float, float] | None,
+    direction: str,
+    options: Options,
+) -> Call[v1.SolveVjpRequest, v1.SolveVjpReply, results.SolveVjpResult]:
+    solve = _solve_request(model, inputs, state, span, direction, options)
+    request = v1.SolveVjpRequest(solve=solve, cotangent=to_wire(cotangent, _double(options)))
+    return _solving(wire.SOLVE_VJP, request, results.solve_vjp_result, solve.options, options)
+
+
+def solve_jvp(
+    model: str,
+    inputs: Any,
+    state: Any,
+    tangent: Any,
+    condition_tangent: Any,
+    span: tuple[float, float] | None,
+    direction: str,
+    options: Options,
+) -> Call[v1.SolveJvpRequest, v1.SolveJvpReply, results.SolveJvpResult]:
+    solve = _solve_request(model, inputs, state, span, direction, options)
+    request = v1.SolveJvpRequest(
+        solve=solve,
+        start_tangent=None if tangent is None else to_wire(tangent, _double(options)),
+        condition_tangent=_for_rows(condition_tangent, options),
+    )
+    return _solving(wire.SOLVE_JVP, request, results.solve_jvp_result, solve.options, options)
+
+
+def _solve_request(
+    model: str, inputs: Any, state: Any, span: tuple[float, float] | None, direction: str, options: Options
+) -> v1.SolveRequest:
     if (inputs is None) == (state is None):
         raise TypeError("solve takes either inputs (x, before the stem) or state (z at the start)")
-    request = v1.SolveRequest(
-        options=_solve_options(model, options),
-        save_at=[float(s) for s in save_at],
-        partial_states=partial_states,
-        direction=direction,
-    )
+    request = v1.SolveRequest(options=_solve_options(model, options), direction=direction)
     if state is None:
         request.inputs.CopyFrom(to_wire(inputs, _double(options)))
     else:
         request.state.CopyFrom(to_wire(state, _double(options)))
     if span is not None:
         request.span.CopyFrom(v1.Span(begin=span[0], end=span[1]))
-    return _solving(wire.SOLVE, request, results.solve_result, options)
+    return request
 
 
 def models(timeout: float | None) -> Call[v1.ListModelsRequest, v1.ListModelsReply, list[catalog.Model]]:
@@ -152,9 +217,10 @@ def server_info(
 
 
 def _solving(
-    method: wire.Method[_Solving, wire.Reply],
-    request: _Solving,
+    method: wire.Method[wire.Request, wire.Reply],
+    request: wire.Request,
     read: Callable[[wire.Reply], Result],
+    sent: v1.SolveOptions,
     options: Options,
-) -> Call[_Solving, wire.Reply, Result]:
-    return Call(method, request, read, options.get("timeout"), request.options.request_id)
+) -> Call[wire.Request, wire.Reply, Result]:
+    return Call(method, request, read, options.get("timeout"), sent.request_id)

@@ -128,6 +128,33 @@ class SolveResult:
     stopped_at: Array | None = None  # with partial_states: the depth of each row's state, float64
 
 
+@dataclasses.dataclass(frozen=True)
+class SolveVjpResult:
+    """The cotangent of the end, pulled back."""
+
+    state: Array  # z at the end, [rows, state shape]
+    start_gradient: Array  # in the shape of the start
+    condition_gradient: Array | None  # of each row's condition, [rows, condition shape]; None: the model has none
+    info: SolveInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class SolveJvpResult:
+    """The tangents of the start and the condition, pushed forward."""
+
+    state: Array  # z at the end, [rows, state shape]
+    state_tangent: Array  # [rows, state shape]
+    info: SolveInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class LogProbGradientResult:
+    log_prob: Array  # [rows], float64
+    gradient: Array  # by the points, [rows, dimensions]
+    condition_gradient: Array | None  # by each row's condition, [rows, condition shape]; None: the model has none
+    info: SolveInfo
+
+
 def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
     return SolveInfo(
         request_id=info.request_id,
@@ -195,3 +222,22 @@ def solve_result(reply: v1.SolveReply) -> SolveResult:
     state = from_wire(reply.state)
     stopped_at = np.asarray(reply.stopped_at, np.float64) if reply.stopped_at else None
     return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)), stopped_at)
+
+
+def solve_vjp_result(reply: v1.SolveVjpReply) -> SolveVjpResult:
+    state = from_wire(reply.state)
+    return SolveVjpResult(
+        state, from_wire(reply.start_gradient), present(reply, "condition_gradient"), solve_info(reply.info, len(state))
+    )
+
+
+def solve_jvp_result(reply: v1.SolveJvpReply) -> SolveJvpResult:
+    state = from_wire(reply.state)
+    return SolveJvpResult(state, from_wire(reply.state_tangent), solve_info(reply.info, len(state)))
+
+
+def log_prob_gradient_result(reply: v1.LogProbGradientReply) -> LogProbGradientResult:
+    log_prob = from_wire(reply.log_prob)
+    return LogProbGradientResult(
+        log_prob, from_wire(reply.gradient), present(reply, "condition_gradient"), solve_info(reply.info, len(log_prob))
+    )

@@ -61,22 +61,22 @@ class StreamLeft:
             values.update(getattr(chunk, name))
         left.first_row += chunk.rows
         left.rows -= chunk.rows
-        self._keep_conditions_left()
+        self._keep_terms_left()
         left.options.generation = chunk.generation
         if chunk.HasField("summary"):
             self._summary = chunk.summary
 
-    def _keep_conditions_left(self) -> None:
-        """Of conditions for each row, those of the rows that are left; one for all rows stays."""
+    def _keep_terms_left(self) -> None:
+        """Of what each row brings, condition and guidance, the rows that are left; one for all rows stays."""
         left = self.request.sample
-        if not left.options.HasField("condition") or left.rows == 0:
+        if left.rows == 0:
             return
-        condition = left.options.condition
-        there = condition.shape[0] if condition.shape else 0
-        if there > 1 and there > left.rows:
-            row_bytes = len(condition.data) // there
-            condition.data = condition.data[row_bytes * (there - left.rows) :]
-            condition.shape[0] = left.rows
+        for brought in (left.options.condition, left.options.guidance):
+            there = brought.shape[0] if brought.shape else 0
+            if there > 1 and there > left.rows:
+                row_bytes = len(brought.data) // there
+                brought.data = brought.data[row_bytes * (there - left.rows) :]
+                brought.shape[0] = left.rows
 
     def end(self) -> None:
         """Raises where rows or the summary are missing."""

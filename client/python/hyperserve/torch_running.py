@@ -34,11 +34,16 @@ def with_depth(z: Any, s: Any, first: bool) -> Any:
     return torch.cat([column, z] if first else [z, column], 1)
 
 
-def takes_time(module: Any) -> bool:
-    """True for forward(t, x)."""
+def _arguments(module: Any) -> int:
+    """How many positional ones its forward needs."""
     parameters = inspect.signature(module.forward).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len([one for one in parameters if one.kind in kinds and one.default is one.empty]) == 2
+    return len([one for one in parameters if one.kind in kinds and one.default is one.empty])
+
+
+def takes_time(module: Any) -> bool:
+    """True for forward(t, x)."""
+    return _arguments(module) == 2
 
 
 def apply(module: Any, z: Any, s: Any) -> Any:
@@ -60,6 +65,9 @@ def double(module: Any, path: str) -> Any:
     """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"{path}: a {type(module).__name__}; a torch.nn.Module is wanted")
+    if _arguments(module) > 2:
+        raise refuse(path, module, "its forward takes more than the time and the state, as a condition; a conditional field is not "
+                     "written from modules yet: write its model.json with condition_cat or condition_film")  # fmt: skip
     found = [(".".join(filter(None, (path, name))), part, _hidden(part)) for name, part in module.named_modules()]
     refused = [str(refuse(name, part, reason)) for name, part, reason in found if reason]
     if refused:

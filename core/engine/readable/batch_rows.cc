@@ -1,10 +1,15 @@
 #include "core/engine/readable/batch_rows.h"
 
+#include <algorithm>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/device.h"
 #include "core/io/philox.h"
 #include "core/io/tensor.h"
@@ -47,24 +52,95 @@ absl::Status CheckData(const BatchSpec& spec, const Segment& segment) {
   return CheckBytes(data);
 }
 
+// An array of floats of one of these shapes.
+absl::Status CheckFloats(std::string_view name, const TensorView& array,
+                         const std::vector<Shape>& wanted) {
+  if (std::ranges::find(wanted, array.shape) == wanted.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Absl(name), ": shape wanted ",
+        absl::StrJoin(
+            wanted, " or ",
+            [](std::string* out, const Shape& shape) { absl::StrAppend(out, ShapeText(shape)); }),
+        ", found ", ShapeText(array.shape)));
+  }
+  if (array.dtype != Dtype::kF32 && array.dtype != Dtype::kF64) {
+    return absl::InvalidArgumentError(absl::StrCat(Absl(name), ": dtype wanted F32 or F64, found ",
+                                                   Absl(DtypeName(array.dtype))));
+  }
+  return Annotate(CheckBytes(array), name);
+}
+
+// Of one row's condition, with knots its values at them.
+Shape ConditionShape(const BatchSpec& spec) {
+  Shape shape = spec.model->spec().condition;
+  if (!spec.knots.empty()) shape.insert(shape.begin(), std::ssize(spec.knots.depths));
+  return shape;
+}
+
 absl::Status CheckCondition(const BatchSpec& spec, const Segment& segment) {
-  const TensorView& condition = segment.condition;
   const Shape& features = spec.model->spec().condition;
   if (features.empty()) {
-    if (condition.shape.empty()) return absl::OkStatus();
+    if (segment.condition.shape.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("a condition for a model that has none");
   }
-  const Shape of_all = {1, features[0]}, of_each = {segment.rows, features[0]};
-  if (condition.shape != of_all && condition.shape != of_each) {
-    return absl::InvalidArgumentError(absl::StrCat("condition: shape wanted ", ShapeText(of_each),
-                                                   " or ", ShapeText(of_all), ", found ",
-                                                   ShapeText(condition.shape)));
+  const Shape one = ConditionShape(spec);
+  Shape of_all = one, of_each = one;
+  of_all.insert(of_all.begin(), 1);
+  of_each.insert(of_each.begin(), segment.rows);
+  return CheckFloats("condition", segment.condition, {of_each, of_all});
+}
+
+absl::Status CheckVectors(const BatchSpec& spec, const Segment& segment) {
+  const bool pushes = spec.derivative == Derivative::kJvp;
+  const bool pulls = spec.derivative == Derivative::kVjp && spec.log_density == LogDensity::kNone;
+  if (pulls || (pushes && !segment.vector.shape.empty())) {
+    Shape wanted = pushes ? RowShape(spec) : spec.model->state_shape();
+    wanted.insert(wanted.begin(), segment.rows);
+    HS_RETURN_IF_ERROR(CheckFloats("vector", segment.vector, {wanted}));
+  } else if (!segment.vector.shape.empty()) {
+    return absl::InvalidArgumentError("a vector for rows without a product");
   }
-  if (condition.dtype != Dtype::kF32 && condition.dtype != Dtype::kF64) {
-    return absl::InvalidArgumentError(absl::StrCat("condition: dtype wanted F32 or F64, found ",
-                                                   Absl(DtypeName(condition.dtype))));
+  if (segment.condition_vector.shape.empty()) return absl::OkStatus();
+  const Shape& features = spec.model->spec().condition;
+  if (!pushes || features.empty()) {
+    return absl::InvalidArgumentError("a tangent of a condition that is not asked for");
   }
-  return CheckBytes(condition);
+  return CheckFloats("condition_vector", segment.condition_vector,
+                     {{segment.rows, features[0]}, {1, features[0]}});
+}
+
+// One vector for each row, side by side; zeros where it is empty.
+at::Tensor JoinVectors(std::span<const Segment> segments, TensorView Segment::*vector,
+                       const Shape& row_shape, const at::TensorOptions& options) {
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    Shape shape = row_shape;
+    shape.insert(shape.begin(), segment.rows);
+    parts.push_back((segment.*vector).shape.empty()
+                        ? at::zeros(shape, options)
+                        : TensorFromView(segment.*vector).to(options).expand(shape));
+  }
+  return at::cat(parts, 0);  // a copy, so that no row shares the memory of another
+}
+
+absl::Status CheckGuidance(const BatchSpec& spec, const Segment& segment) {
+  const TensorView& guidance = segment.guidance;
+  if (spec.guidance == 0) {
+    if (guidance.shape.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("guidance for a batch without guidance");
+  }
+  const auto* fixed = std::get_if<FixedSteps>(&segment.control);
+  if (spec.guidance > 1 && fixed->steps != spec.guidance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("guidance of ", spec.guidance, " steps for ", fixed->steps, " steps"));
+  }
+  const Shape of_all = {1, spec.guidance}, of_each = {segment.rows, spec.guidance};
+  if ((guidance.shape == of_all || guidance.shape == of_each) && guidance.dtype == Dtype::kF64) {
+    return CheckBytes(guidance);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("guidance: wanted F64 ", ShapeText(of_each), " or ", ShapeText(of_all),
+                   ", found ", Absl(DtypeName(guidance.dtype)), " ", ShapeText(guidance.shape)));
 }
 
 at::Tensor ApplyPerChannel(const at::Tensor& x, const std::vector<double>& values,
@@ -82,9 +158,7 @@ at::Tensor Preprocessed(at::Tensor x, const InputSpec& input) {
   x = ApplyPerChannel(x, input.mean, [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& {
     return y.sub_(v);
   });
-  return ApplyPerChannel(
-      x, input.deviation,
-      [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& { return y.div_(v); });
+  return ScaledAsInputs(x, input);
 }
 
 at::Tensor Noise(const Model& model, const Segment& segment, at::ScalarType dtype,
@@ -129,19 +203,60 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
       HS_RETURN_IF_ERROR(ValidateStepGrid(spec.grid, fixed->steps));
     }
   }
+  if (spec.derivative == Derivative::kVjp && RunsFromTable(spec.method.method) &&
+      std::get<FixedSteps>(segment.control).steps > kRecordedEvaluationsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a table of ", std::get<FixedSteps>(segment.control).steps,
+        " evaluations; those that are walked back have at most ", kRecordedEvaluationsMax));
+  }
   HS_RETURN_IF_ERROR(CheckCondition(spec, segment));
+  HS_RETURN_IF_ERROR(CheckGuidance(spec, segment));
+  HS_RETURN_IF_ERROR(CheckVectors(spec, segment));
   return spec.entry == Entry::kNoise ? absl::OkStatus() : CheckData(spec, segment);
 }
 
 at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
                           at::ScalarType dtype, at::Device device) {
   if (spec.model->spec().condition.empty()) return {};
+  return JoinVectors(segments, &Segment::condition, ConditionShape(spec),
+                     at::TensorOptions(device).dtype(dtype))
+      .flatten(1);
+}
+
+at::Tensor ReadVectors(const BatchSpec& spec, std::span<const Segment> segments,
+                       at::ScalarType dtype, at::Device device) {
+  const bool pushes = spec.derivative == Derivative::kJvp;
+  const at::TensorOptions options(device);
+  const Shape& shape = pushes ? RowShape(spec) : spec.model->state_shape();
+  if (!pushes || spec.entry != Entry::kInput) {
+    return JoinVectors(segments, &Segment::vector, shape, options.dtype(dtype));
+  }
+  return ScaledAsInputs(JoinVectors(segments, &Segment::vector, shape, options.dtype(at::kDouble)),
+                        spec.model->spec().input)
+      .to(dtype);
+}
+
+at::Tensor ReadConditionVectors(const BatchSpec& spec, std::span<const Segment> segments,
+                                at::ScalarType dtype, at::Device device) {
+  const Shape& features = spec.model->spec().condition;
+  if (features.empty()) return {};
+  return JoinVectors(segments, &Segment::condition_vector, features,
+                     at::TensorOptions(device).dtype(dtype));
+}
+
+at::Tensor ScaledAsInputs(const at::Tensor& rows, const InputSpec& input) {
+  return ApplyPerChannel(
+      rows, input.deviation,
+      [](at::Tensor& y, const at::Tensor& v) -> const at::Tensor& { return y.div_(v); });
+}
+
+at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments) {
+  if (spec.guidance == 0) return {};
   std::vector<at::Tensor> parts;
   for (const Segment& segment : segments) {
-    const at::Tensor condition = TensorFromView(segment.condition).to(device).to(dtype);
-    parts.push_back(condition.expand({segment.rows, condition.size(1)}));
+    parts.push_back(TensorFromView(segment.guidance).expand({segment.rows, spec.guidance}));
   }
-  return at::cat(parts, 0);  // a copy, so that no row shares the memory of another
+  return at::cat(parts, 0);
 }
 
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,

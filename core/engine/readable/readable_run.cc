@@ -24,6 +24,7 @@
 #include "core/engine/readable/tensor_space.h"
 #include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 #include "core/ode/masked.h"
 #include "core/ode/solve_options.h"
@@ -140,12 +141,16 @@ class ReadableRun final : public Run {
 
   // Hands the waiting rows to the solver, after the input map, which takes all of them at once.
   void Start() {
-    at::Tensor z0 = ReadRows(spec_, waiting_, SolveDtype(spec_), stream_->device());
+    const at::ScalarType dtype = SolveDtype(spec_);
+    const at::Device device = stream_->device();
+    const bool pushes = spec_.derivative == Derivative::kJvp;
+    Dual z0{ReadRows(spec_, waiting_, dtype, device), {}};
+    if (pushes) z0.tangents = ReadVectors(spec_, waiting_, dtype, device).unsqueeze(0);
     if (spec_.entry == Entry::kInput) z0 = setup_.stem.Apply(z0);
     const int64_t bucket = setup_.space.padded(rows_here());
     PerRow start_densities;
     if (spec_.log_density != LogDensity::kNone && RunsToData(spec_)) {
-      start_densities = LogStandardNormal(z0);
+      start_densities = LogStandardNormal(z0.value);
     }
     std::vector<Cohort> cohorts;
     auto density = start_densities.begin();
@@ -159,8 +164,13 @@ class ReadableRun final : public Run {
       cohorts.push_back({.rows = rows, .control = waiting_[i].control});
       next_row_ += rows;
     }
-    const TensorSpace::State start = setup_.space.Start(
-        z0, ReadConditions(spec_, waiting_, SolveDtype(spec_), stream_->device()));
+    TensorSpace::State start = setup_.space.Start(
+        z0.value, ReadConditions(spec_, waiting_, dtype, device), ReadGuidance(spec_, waiting_));
+    if (pushes) {
+      start.tangents = z0.tangents;
+      const at::Tensor condition = ReadConditionVectors(spec_, waiting_, dtype, device);
+      if (condition.defined()) start.condition_tangents = condition.unsqueeze(0);
+    }
     std::visit([&](auto& solver) { solver.Admit(start, cohorts); }, solver_);
     waiting_.clear();
     waiting_tickets_.clear();
@@ -186,6 +196,9 @@ class ReadableRun final : public Run {
     if (spec_.want_depth) result.depth = solved.depth;
     result.distance = solved.distance;
     if (spec_.want_state) result.state = HostTensorFrom(z.to(ResultDtype(spec_)));
+    if (spec_.derivative == Derivative::kJvp) {
+      result.product = HostTensorFrom(solved.state.tangents[0].to(ResultDtype(spec_)));
+    }
     std::vector<at::Tensor> saved;
     for (size_t k = 0; k < solved.saved.size(); ++k) {
       saved.push_back(Masked(solved.saved[k].z, solved.reached[k]));
@@ -200,10 +213,25 @@ class ReadableRun final : public Run {
       result.log_density = LogDensities(solved.state, converged);
     }
     const RowCosts costs(spec_);
-    for (const RowCounts& row : solved.counts) {
-      costs.Append(row.nfe, row.correction_evaluations, result);
+    for (size_t i = 0; i < solved.counts.size(); ++i) {
+      const RowCounts& row = solved.counts[i];
+      const int64_t nfe = spec_.guidance == 0 ? row.nfe : GuidedNfe(solved, i);
+      costs.Append(nfe, row.correction_evaluations, result);
     }
     return ended;
+  }
+
+  // The row's evaluations of f, where the solver counted slopes.
+  int64_t GuidedNfe(const SolveResult<TensorSpace::State>& solved, size_t row) const {
+    const RowCounts& counts = solved.counts[row];
+    const at::Tensor weights = solved.state.guidance.select(0, static_cast<int64_t>(row));
+    if (spec_.guidance == 1) return counts.nfe * GuidedEvaluations(weights[1].item<double>());
+    const int64_t steps = counts.accepted + (solved.status[row] == RowStatus::kNonFinite ? 1 : 0);
+    int64_t nfe = 0;
+    for (int64_t step = 0; step < steps; ++step) {
+      nfe += counts.nfe / steps * GuidedEvaluations(weights[1 + step].item<double>());
+    }
+    return nfe;
   }
 
   // From noise to data, the density of the start is missing here; SegmentResults adds it.

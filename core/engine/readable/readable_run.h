@@ -14,7 +14,8 @@ namespace hyperserve {
 
 // `stream` takes all work of the run and decides its device. `rows` is the number of rows that will
 // be admitted first. Throws as LibTorch does. Precondition: CheckSpec and ReadableSupports accept
-// the spec. Called by DeviceRuntime, and by the fused engine for rows that fp16 cannot carry.
+// the spec, which is not of kVjp (core/engine/gradient). Called by DeviceRuntime, and by the fused
+// engine for rows that fp16 cannot carry.
 std::unique_ptr<Run> MakeReadableRun(const BatchSpec& spec, StreamLease stream, int64_t rows);
 
 }  // namespace hyperserve

@@ -10,6 +10,10 @@ RowCosts::RowCosts(const BatchSpec& spec) {
   if (spec.entry == Entry::kInput) maps_macs_ += model.stem_macs();
   if (spec.want_outputs) maps_macs_ += model.head_macs();
   if (spec.log_density != LogDensity::kNone) passes_ += model.state_elements();
+  if (spec.derivative == Derivative::kJvp) {
+    passes_ += 1;
+    maps_macs_ *= 2;
+  }
   field_macs_ = model.field_macs();
   if (spec.method.method == Method::kLearned) {
     learned_ = spec.correction;
@@ -22,13 +26,17 @@ RowCosts::RowCosts(const BatchSpec& spec) {
 void RowCosts::Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const {
   result.nfe.push_back(static_cast<int32_t>(nfe));
   result.correction_evaluations.push_back(static_cast<int32_t>(correction_evaluations));
+  result.macs.push_back(maps_macs_ + SolveMacs(nfe, correction_evaluations));
+}
+
+int64_t RowCosts::SolveMacs(int64_t nfe, int64_t correction_evaluations) const {
   // A row of a learned solver has as many evaluations as its table.
   int64_t corrections = correction_evaluations * correction_macs_;
   if (learned_ != nullptr) {
     const Hypersolver::TableFacts& table = *learned_->table(nfe);
     corrections = table.macs + (with_distance_ ? table.distance_macs : 0);
   }
-  result.macs.push_back(maps_macs_ + passes_ * (nfe * field_macs_ + corrections));
+  return passes_ * (nfe * field_macs_ + corrections);
 }
 
 }  // namespace hyperserve

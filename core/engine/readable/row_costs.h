@@ -20,6 +20,10 @@ class RowCosts {
   // of the result: those that it would have alone.
   void Append(int64_t nfe, int64_t correction_evaluations, BatchResult& result) const;
 
+  // The multiply-accumulates of one row. The two together are those of a whole solve.
+  int64_t SolveMacs(int64_t nfe, int64_t correction_evaluations) const;
+  int64_t maps_macs() const { return maps_macs_; }
+
  private:
   int64_t maps_macs_ = 0;  // of the input and the output map
   int64_t passes_ = 1;     // one more for each tangent

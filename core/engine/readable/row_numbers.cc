@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 #include <span>
+#include <tuple>
 
 #include "core/engine/device.h"
 
@@ -84,7 +85,13 @@ at::Tensor LogAbsDeterminants(const at::Tensor& tangents) {
     const size_t size = static_cast<size_t>(n * n);
     result[row] = LogAbsDeterminant(numbers.subspan(row * size, size), n);
   }
-  return RowTensor(result, at::TensorOptions(at::kDouble));
+  const at::Tensor log_det = RowTensor(result, at::TensorOptions(at::kDouble));
+  if (!tangents.requires_grad()) return log_det;
+  // The tangents less themselves are zeros, whose derivative is that of the tangents.
+  const at::Tensor of_rows = tangents.flatten(2).transpose(0, 1).to(at::kDouble);
+  const at::Tensor slopes =
+      std::get<0>(at::linalg_inv_ex(of_rows.detach())).transpose(1, 2).to(at::kCPU);
+  return log_det + ((of_rows - of_rows.detach()).to(at::kCPU) * slopes).sum({1, 2});
 }
 
 PerRow LogStandardNormal(const at::Tensor& z) {

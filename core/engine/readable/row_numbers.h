@@ -1,7 +1,7 @@
 // Functions with one double for each row. They are plain loops on the host, or kernels with one
 // block for each row on CUDA, so a row's number never depends on the batch. Tensors are [B, ...] of
 // F32 or F64 on any device unless said otherwise. All wait for the device and throw as LibTorch
-// does. Not differentiable.
+// does. Not differentiable, but for the determinants.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::
 
 // log|det| of each row's matrix M[t][i] = tangents[t, row, i], by Gaussian elimination with partial
 // pivoting in double; -inf where it is singular. tangents: [T, B, ...] with T numbers in a row. The
-// result is F64 [B] on the host.
+// result is F64 [B] on the host. Where the tangents are part of a graph of LibTorch so is the
+// result, with its first derivative, M^-T, and no further ones.
 at::Tensor LogAbsDeterminants(const at::Tensor& tangents);
 
 // The log-density of each row under the standard normal distribution.

@@ -41,6 +41,8 @@ void CopyRows(const BatchResult& source, const Move& move, BatchResult& target) 
   CopyRows(source.saved, move, target.saved);
   CopyRows(source.outputs, move, target.outputs);
   CopyRows(source.log_density, move, target.log_density);
+  CopyRows(source.product, move, target.product);
+  CopyRows(source.condition_product, move, target.condition_product);
   CopyRows(source.nfe, move, target.nfe);
   CopyRows(source.correction_evaluations, move, target.correction_evaluations);
   CopyRows(source.macs, move, target.macs);

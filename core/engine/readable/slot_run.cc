@@ -352,7 +352,8 @@ class SlotRun final : public Run {
 bool SlotRunSupports(const BatchSpec& spec) {
   const SolveOptions options = OptionsOf(spec);
   return spec.model->spec().condition.empty() && spec.grid.uniform() && spec.save_at.empty() &&
-         !spec.want_depth && spec.log_density == LogDensity::kNone && options.s0 < options.s1 &&
+         !spec.want_depth && spec.log_density == LogDensity::kNone &&
+         spec.derivative == Derivative::kNone && options.s0 < options.s1 &&
          !RunsFromTable(spec.method.method);
 }
 

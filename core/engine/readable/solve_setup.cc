@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/choose_engine.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/net/table.h"
@@ -44,10 +46,10 @@ at::ScalarType SolveDtype(const BatchSpec& spec) {
   return spec.log_density == LogDensity::kStepMap ? at::kDouble : ResultDtype(spec);
 }
 
-at::Tensor PaddedMap::Apply(const at::Tensor& rows) const {
+Dual PaddedMap::Apply(const Dual& rows) const {
   if (net.empty()) return rows;
-  const int64_t count = rows.size(0);
-  return KeepRows({net.Apply(PadRows({rows, {}}, padding.Rows(count)).value, {}), {}}, count).value;
+  const int64_t count = rows.value.size(0);
+  return KeepRows(net.Apply(PadRows(rows, padding.Rows(count)), Dual()), count);
 }
 
 SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at::Device device) {
@@ -72,8 +74,12 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
                              .log_density = spec.log_density};
   std::vector<std::pair<const LayerList*, Shape>> nets = {{&model.field, state}};
   const LayerList map = {MapLayer(state)};
-  if (spec.direction != Direction::kForward && spec.direction != model.direction) {
+  space.knots = spec.knots;
+  if (IsReflected(spec)) {
     space.reflected_clock_sum = model.span[0] + model.span[1];
+  }
+  if (spec.guidance > 0) {
+    space.no_condition = at::tensor(model.no_condition, at::kDouble).to(device, dtype).unsqueeze(0);
   }
   if (spec.correction != nullptr) {
     const HypersolverSpec& correction = spec.correction->spec();
@@ -99,6 +105,7 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
   }
   space.padding = PaddingOf(nets, rows, device);
   const int64_t bucket = space.padding.Rows(rows);
+  if (spec.guidance > 0) space.padding.at_least *= 2;  // a row may come with two halves
   return {.space = TensorSpace(std::move(space)),
           .stem = {.net = weights.Get("stem", device, dtype),
                    .padding = PaddingOf({{&model.stem, model.input.shape}}, rows, device)},

@@ -6,6 +6,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/tensor_space.h"
+#include "core/model/net/bound_layer.h"
 #include "core/model/net/net.h"
 #include "core/model/net/table.h"
 #include "core/ode/solver_table.h"
@@ -17,7 +18,8 @@ namespace hyperserve {
 struct PaddedMap {
   Net net;
   RowPadding padding;
-  at::Tensor Apply(const at::Tensor& rows) const;
+  Dual Apply(const Dual& rows) const;
+  at::Tensor Apply(const at::Tensor& rows) const { return Apply(Dual{rows, {}}).value; }
 };
 
 struct SolveSetup {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/engine/readable/row_conditions.h"
 #include "core/engine/readable/row_numbers.h"
 #include "core/model/net/bound_layer.h"
 #include "core/model/spec/spec.h"
@@ -19,11 +20,18 @@ struct Part {
   int64_t row_dim;
 };
 constexpr Part kParts[] = {{&State::z, 0}, {&State::tangents, 1}, {&State::log_density, 0}};
+// What a row brings along, by rows: no combination changes it.
+constexpr at::Tensor State::*kBrought[] = {&State::condition, &State::guidance};
 
-// For each part that the state has: result.part = make(part). The condition stays.
+// For each part that the state has: result.part = make(part). What rows bring along stays.
 template <class Make>
 State ForEachPart(const State& like, const Make& make) {
-  State result{.z = {}, .tangents = {}, .log_density = {}, .condition = like.condition};
+  State result{.z = {},
+               .tangents = {},
+               .log_density = {},
+               .condition = like.condition,
+               .condition_tangents = like.condition_tangents,
+               .guidance = like.guidance};
   for (const Part& part : kParts) {
     if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
   }
@@ -68,9 +76,12 @@ TensorSpace::TensorSpace(Options options)
                                    options_.correction_inputs.end(),
                                    CorrectionInput::kState0) > 0) {}
 
-State TensorSpace::Start(at::Tensor z, at::Tensor condition) const {
+State TensorSpace::Start(at::Tensor z, at::Tensor condition, const at::Tensor& guidance) const {
   State state;
   state.condition = std::move(condition);
+  if (guidance.defined()) {
+    state.guidance = at::cat({at::zeros({guidance.size(0), 1}, guidance.options()), guidance}, 1);
+  }
   if (options_.log_density == LogDensity::kStepMap) state.tangents = UnitTangents(z).contiguous();
   if (options_.log_density != LogDensity::kNone) {
     state.log_density = at::zeros({z.size(0)}, z.options().dtype(at::kDouble));
@@ -87,11 +98,29 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
                            const State& of) const {
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
   Dual depth_tensor, condition;
-  if (net.uses_condition()) condition.value = of.condition;
+  if (net.uses_condition()) {
+    condition = {ConditionAt(options_.knots, of.condition, depth), of.condition_tangents};
+  }
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
-  const Dual y = net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded),
-                           PadRows(condition, padded).value);
+  const Dual y =
+      net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded), PadRows(condition, padded));
   return KeepRows(y, rows);
+}
+
+Dual TensorSpace::Guided(const Dual& x, const PerRow& depth, const State& of) const {
+  const GuidedHalves halves = HalvesOf(of.guidance);
+  const at::Tensor places = IndexOn(halves.rows, x.value);
+  const at::Tensor given = of.condition.index_select(0, places.narrow(0, 0, halves.given_count));
+  const int64_t without = places.size(0) - halves.given_count;
+  const int64_t knots = given.size(1) / options_.no_condition.size(1);
+  State batch{.z = {}, .tangents = {}, .log_density = {}};
+  batch.condition = at::cat({given, options_.no_condition.repeat({without, knots})}, 0);
+  PerRow depths;
+  for (const int64_t row : halves.rows) depths.push_back(depth[static_cast<size_t>(row)]);
+  Dual both{x.value.index_select(0, places), {}};
+  if (x.tangents.defined()) both.tangents = x.tangents.index_select(1, places);
+  const Dual slopes = Evaluate(options_.field, both, depths, batch);
+  return {Weighed(halves, slopes.value, 0), Weighed(halves, slopes.tangents, 1)};
 }
 
 State TensorSpace::Field(const PerRow& s, const State& z) const {
@@ -101,8 +130,8 @@ State TensorSpace::Field(const PerRow& s, const State& z) const {
   for (double& value : depth) {
     if (reflected) value = *options_.reflected_clock_sum - value;
   }
-  Dual slope =
-      Evaluate(options_.field, {z.z, divergence ? UnitTangents(z.z) : z.tangents}, depth, z);
+  const Dual at{z.z, divergence ? UnitTangents(z.z) : z.tangents};
+  Dual slope = z.guidance.defined() ? Guided(at, depth, z) : Evaluate(options_.field, at, depth, z);
   State result{.z = slope.value, .tangents = slope.tangents, .log_density = {}};
   if (divergence) {
     result.log_density = Trace(slope.tangents);
@@ -139,10 +168,16 @@ State TensorSpace::Where(const std::vector<bool>& mask, const State& yes, const 
 }
 
 State TensorSpace::Gather(const State& z, const std::vector<int64_t>& indices) const {
-  const at::Tensor rows = at::tensor(indices, at::kLong).to(z.z.device());
+  const at::Tensor rows = IndexOn(indices, z.z);
   State gathered = ForEachPart(
       z, [&](const Part& part) { return (z.*part.tensor).index_select(part.row_dim, rows); });
-  if (z.condition.defined()) gathered.condition = z.condition.index_select(0, rows);
+  for (const auto brought : kBrought) {
+    if (!(z.*brought).defined()) continue;
+    gathered.*brought = (z.*brought).index_select(0, rows.to((z.*brought).device()));
+  }
+  if (z.condition_tangents.defined()) {
+    gathered.condition_tangents = z.condition_tangents.index_select(1, rows);
+  }
   return gathered;
 }
 
@@ -150,7 +185,12 @@ State TensorSpace::Join(const State& a, const State& b) const {
   State joined = ForEachPart(a, [&](const Part& part) {
     return at::cat({a.*part.tensor, b.*part.tensor}, part.row_dim);
   });
-  if (a.condition.defined()) joined.condition = at::cat({a.condition, b.condition}, 0);
+  for (const auto brought : kBrought) {
+    if ((a.*brought).defined()) joined.*brought = at::cat({a.*brought, b.*brought}, 0);
+  }
+  if (a.condition_tangents.defined()) {
+    joined.condition_tangents = at::cat({a.condition_tangents, b.condition_tangents}, 1);
+  }
   return joined;
 }
 
@@ -180,6 +220,10 @@ State TensorSpace::Zero(const State& z) const {
 // lose digits. A correction with the input state_0 depends on z(s0) in every step. There the
 // tangents run from z(s0), and log|det| is that of the whole map so far.
 void TensorSpace::AfterStep(State& z) const {
+  if (z.guidance.defined()) {
+    z.guidance = z.guidance.clone();  // the state before the step has the old count
+    z.guidance.select(1, 0) += 1;
+  }
   if (options_.log_density != LogDensity::kStepMap) return;
   const at::Tensor log_det = LogAbsDeterminants(z.tangents).to(z.z.device());
   if (uses_first_state_) {
@@ -207,7 +251,9 @@ State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
   return {.z = scaled.value,
           .tangents = scaled.tangents,
           .log_density = z.log_density,
-          .condition = z.condition};
+          .condition = z.condition,
+          .condition_tangents = z.condition_tangents,
+          .guidance = z.guidance};
 }
 
 State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& k) const {

@@ -1,7 +1,7 @@
 // LibTorch tensors as a StateSpace. The readable engine solves over it, and the trainer
 // differentiates through it. Immutable, so several threads may use one. Every operation is a
-// differentiable tensor operation, except Finite, ErrorNorms and the determinant in AfterStep. All
-// throw as LibTorch does.
+// differentiable tensor operation, except Finite and ErrorNorms; the determinant in AfterStep has a
+// first derivative only. All throw as LibTorch does.
 //
 // The result of a row depends on that row only: sums and products are rounded one by one (never
 // fused), numbers with one value for each row are computed in plain C++ on doubles, and RowPadding
@@ -26,6 +26,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/solver_table.h"
 #include "core/ode/space.h"
+#include "core/plan/condition_knots.h"
 
 namespace hyperserve {
 
@@ -46,28 +47,44 @@ class TensorSpace {
     std::vector<CorrectionInput> correction_inputs = {};
     LogDensity log_density = LogDensity::kNone;
     std::map<int, ReadoutNet> readouts = {};  // by number of evaluations
+    at::Tensor no_condition = {};             // [1, features]; guided states only
+    ConditionKnots knots = {};  // of conditions that change with the depth of the field
     RowPadding padding = {};
   };
 
   struct State {
     at::Tensor z;  // [B, ...]
+    // Without a log-density: [T, B, ...], derivatives along T directions, or undefined.
     // kStepMap: [T, B, ...], the derivatives of z by each of the T numbers of the state at the
     // start of the step. With the input state_0: at the start of the solve.
     at::Tensor tangents;
     // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
     // log|det| of the map from the start of the solve to z.
     at::Tensor log_density;
-    // [B, features], constant over the solve; undefined in slopes and where the model has none.
+    // [B, features], or with knots its values at them, [B, knots * features]; constant over the
+    // solve; undefined in slopes and where the model has none.
     at::Tensor condition = {};
+    at::Tensor condition_tangents = {};  // [T, B, features]; undefined: zeros
+    // F64 [B, 1 + weights] on the CPU: the number of steps that the row has made, then its weights
+    // of guidance, one for the solve or one for each step. Undefined in slopes and without
+    // guidance.
+    at::Tensor guidance = {};
   };
 
   explicit TensorSpace(Options options);
 
   const Options& options() const { return options_; }
 
+  // Whether a step needs the tangents at its start, so that its derivative needs theirs.
+  bool carries_tangents() const {
+    return options_.log_density == LogDensity::kStepMap && uses_first_state_;
+  }
+  // Whether a step reads z(s0).
+  bool uses_first_state() const { return uses_first_state_; }
+
   // The state at the start of a solve. z has the dtype and device of the nets, and so has the
-  // condition [B, features] of a conditional model.
-  State Start(at::Tensor z, at::Tensor condition = {}) const;
+  // condition of a conditional model; guidance is F64 [B, weights] on the CPU.
+  State Start(at::Tensor z, at::Tensor condition = {}, const at::Tensor& guidance = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
   // The number of rows that the nets see, with padding.
@@ -101,8 +118,11 @@ class TensorSpace {
 
  private:
   Dual Multiplied(const Coefficient& c, const State& z) const;
-  // `of` has the condition of the rows.
+  // `of` has the condition of the rows, `depth` is on the field's clock.
   Dual Evaluate(const Net& net, const Dual& x, const PerRow& depth, const State& of) const;
+  // f(none) + w (f(condition) - f(none)) of each row. Rows with a weight of 0 or 1 take one half;
+  // all halves are rows of one batch.
+  Dual Guided(const Dual& x, const PerRow& depth, const State& of) const;
   Options options_;
   bool uses_first_state_;
 };

@@ -29,13 +29,16 @@ inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const D
                      }};
 }
 
-inline auto Forward(const ConditionCatLayer& cat, const at::Tensor& x,
-                    const at::Tensor& condition) {
-  return Pushforward{
-      WithChannels(x, condition, cat.first), [&condition, first = cat.first](const at::Tensor& t) {
-        return WithChannels(t, at::zeros({t.size(0), t.size(1), condition.size(1)}, t.options()),
-                            first);
-      }};
+inline auto Forward(const ConditionCatLayer& cat, const at::Tensor& x, const Dual& condition) {
+  return Pushforward{WithChannels(x, condition.value, cat.first),
+                     [&condition, first = cat.first](const at::Tensor& t) {
+                       const at::Tensor c =
+                           condition.tangents.defined()
+                               ? condition.tangents
+                               : at::zeros({t.size(0), t.size(1), condition.value.size(1)},
+                                           t.options());
+                       return WithChannels(t, c, first);
+                     }};
 }
 
 // For a join that is linear in both arguments: join(x, inner, dimensions before the channels).

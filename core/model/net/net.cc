@@ -16,25 +16,32 @@ namespace {
 
 // What layers may read beside their own rows.
 struct Surroundings {
-  const Dual& depth;            // [B]
-  const at::Tensor& condition;  // [B, features]; undefined: there is none
+  const Dual& depth;      // [B]
+  const Dual& condition;  // [B, features]; undefined: there is none
 };
 
 Dual ApplyLayers(const std::vector<BoundLayer>& layers, Dual x, const Surroundings& around);
 
-// The rows of the inner layers of a kind. Where the depth has tangents, the condition has zeros, so
-// that an inner layer which reads both passes those of the depth on.
+// Rows [B, ...] with zeros as tangents where only `other` has some.
+Dual WithTangentsOf(const Dual& other, Dual rows) {
+  if (rows.tangents.defined() || !other.tangents.defined()) return rows;
+  std::vector<int64_t> shape(rows.value.sizes().begin(), rows.value.sizes().end());
+  shape.insert(shape.begin(), other.tangents.size(0));
+  rows.tangents = at::zeros(shape, rows.value.options());
+  return rows;
+}
+
+// The rows of the inner layers of a kind. Where depth or condition has tangents, the other one has
+// zeros, so that an inner layer which reads both passes them on.
 template <class Kind>
 Dual InnerRows(const Dual& x, const Surroundings& around) {
   const auto& [depth, condition] = around;
   if constexpr (DepthEntry<Kind>) {
-    return {depth.value.unsqueeze(-1),
-            depth.tangents.defined() ? depth.tangents.unsqueeze(-1) : at::Tensor()};
+    return WithTangentsOf(condition,
+                          {depth.value.unsqueeze(-1),
+                           depth.tangents.defined() ? depth.tangents.unsqueeze(-1) : at::Tensor()});
   } else if constexpr (ConditionEntry<Kind>) {
-    if (!depth.tangents.defined()) return {condition, {}};
-    const int64_t directions = depth.tangents.size(0);
-    return {condition,
-            at::zeros({directions, condition.size(0), condition.size(1)}, condition.options())};
+    return WithTangentsOf(depth, condition);
   } else {
     return x;
   }
@@ -144,10 +151,10 @@ absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
 
 at::Tensor Net::Apply(const at::Tensor& x, const at::Tensor& depth,
                       const at::Tensor& condition) const {
-  return Apply(Dual{x, {}}, {depth, {}}, condition).value;
+  return Apply(Dual{x, {}}, {depth, {}}, {condition, {}}).value;
 }
 
-Dual Net::Apply(const Dual& x, const Dual& depth, const at::Tensor& condition) const {
+Dual Net::Apply(const Dual& x, const Dual& depth, const Dual& condition) const {
   return ApplyLayers(*layers_, x, {.depth = depth, .condition = condition});
 }
 

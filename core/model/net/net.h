@@ -45,9 +45,9 @@ class Net {
   // device, may be undefined unless uses_depth() or uses_condition(). Batch norm is in eval mode.
   at::Tensor Apply(const at::Tensor& x, const at::Tensor& depth,
                    const at::Tensor& condition = {}) const;
-  // The same with tangents. Undefined tangents of the depth, else [T, B], count as zeros. The
-  // condition is a constant.
-  Dual Apply(const Dual& x, const Dual& depth, const at::Tensor& condition = {}) const;
+  // The same with tangents. Undefined tangents of the depth, else [T, B], and of the condition,
+  // else [T, B, features], count as zeros.
+  Dual Apply(const Dual& x, const Dual& depth, const Dual& condition = {}) const;
 
   bool uses_depth() const { return uses_depth_; }          // whether any layer reads the depth
   bool uses_condition() const { return uses_condition_; }  // or the condition

@@ -42,9 +42,10 @@ struct ModelSpec {
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
   std::array<double, 2> span = {0.0, 1.0};    // [s0, s1], s0 < s1
   InputSpec input;
-  Shape condition;                  // [features] of a row's condition; empty: there is none
-  LayerList stem, field, head;      // flows have neither stem nor head
-  std::vector<std::string> labels;  // classifiers: one for each output, or none
+  Shape condition;                        // [features] of a row's condition; empty: there is none
+  std::vector<double> no_condition = {};  // the condition that stands for none; empty: none does
+  LayerList stem, field, head;            // flows have neither stem nor head
+  std::vector<std::string> labels;        // classifiers: one for each output, or none
 };
 
 enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };

@@ -60,6 +60,20 @@ absl::StatusOr<Shape> ReadCondition(const v1::ModelSpec& proto) {
   return shape;
 }
 
+absl::StatusOr<std::vector<double>> ReadNoCondition(const v1::ModelSpec& proto) {
+  const auto& none = proto.condition().none();
+  if (!none.empty() && none.size() != proto.condition().shape(0)) {
+    return Invalid("condition.none: ", none.size(), " numbers, condition.shape is [",
+                   proto.condition().shape(0), "]");
+  }
+  for (const double value : none) {
+    if (!std::isfinite(static_cast<float>(value))) {
+      return Invalid("condition.none: ", value, " is not finite in float32");
+    }
+  }
+  return std::vector<double>(none.begin(), none.end());
+}
+
 absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
@@ -140,6 +154,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   }
   HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
   HS_ASSIGN_OR_RETURN(spec.condition, ReadCondition(proto));
+  HS_ASSIGN_OR_RETURN(spec.no_condition, ReadNoCondition(proto));
   HS_ASSIGN_OR_RETURN(spec.stem, LayersFromProto(proto, "stem"));
   HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto, "field"));
   HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto, "head"));
@@ -166,6 +181,10 @@ std::string PrintModelSpec(const ModelSpec& spec) {
   input.mutable_deviation()->Add(spec.input.deviation.begin(), spec.input.deviation.end());
   for (const int64_t features : spec.condition) {
     proto.mutable_condition()->add_shape(static_cast<int32_t>(features));
+  }
+  if (!spec.no_condition.empty()) {
+    proto.mutable_condition()->mutable_none()->Add(spec.no_condition.begin(),
+                                                   spec.no_condition.end());
   }
   LayersToProto(spec.stem, "stem", proto);
   LayersToProto(spec.field, "field", proto);

@@ -23,6 +23,8 @@ MODELS = {
     "classifier": {"format": 1, "kind": "classifier", "span": [0, 1], "input": {"shape": [2]}, "condition": {"shape": [3]},
                    "field": FIELD, "head": [{"linear": {"in": 2, "out": 3}}]},
 }
+NONE = np.array([0.5, -1.0, 2.0])
+MODELS["guided"] = MODELS["flow"] | {"condition": {"shape": [3], "none": NONE.tolist()}}
 HEAD = np.array([[1.0, 2.0], [-1.0, 0.5], [0.25, -3.0]])
 STATES = np.random.default_rng(1).standard_normal((6, 2)).astype(np.float32)
 CONDITIONS = np.random.default_rng(2).standard_normal((6, 3)).astype(np.float32)
@@ -148,12 +150,126 @@ def test_a_stream_takes_each_row_its_condition(client):
 
 def test_the_command_line_sends_the_same(client, daemon, tmp_path):
     np.savetxt(tmp_path / "conditions.csv", CONDITIONS, delimiter=",")
+    (tmp_path / "weights.csv").write_text("1\n0\n2.5\n-1\n1\n3\n")
     for given, condition in ((str(tmp_path / "conditions.csv"), CONDITIONS), ("0.5,1,-2", [0.5, 1, -2])):
-        done = subprocess.run(
-            [BIN / "hyperserve-client", "sample", "--model=flow", "--rows=6", "--seed=3", "--plan=euler:2", f"--condition={given}",
-             f"--address={daemon.address}", "--format=json"], check=True, capture_output=True, text=True)
-        theirs = np.array(json.loads(done.stdout)["samples"], np.float32)
-        np.testing.assert_array_equal(theirs, client.sample("flow", 6, seed=3, plan="euler:2", condition=condition).samples)
+        for said, guidance in (("", 1), ("2", 2), ("2,0.5", [[2, 0.5]]), (str(tmp_path / "weights.csv"), [1, 0, 2.5, -1, 1, 3])):
+            done = subprocess.run(
+                [BIN / "hyperserve-client", "sample", "--model=guided", "--rows=6", "--seed=3", "--plan=euler:2",
+                 f"--condition={given}", f"--guidance={said}", f"--address={daemon.address}", "--format=json"],
+                check=True, capture_output=True, text=True)
+            theirs = np.array(json.loads(done.stdout)["samples"], np.float32)
+            ours = client.sample("guided", 6, seed=3, plan="euler:2", condition=condition, guidance=guidance).samples
+            np.testing.assert_array_equal(theirs, ours)
+
+
+def moved(weights):
+    """The conditions that guide the linear field as these weights do."""
+    return NONE + np.reshape(weights, (-1, 1)) * (CONDITIONS - NONE)
+
+
+def test_guidance_weighs_the_condition(client):
+    assert client.model("guided").model.no_condition == tuple(NONE)
+    shares, weights = [0, 0.25, 0.5, 0.75, 1], [1, 0, 2.5, -1, 1, 3]
+    for guidance in (weights, 2.0, [2.0]):
+        found = client.solve("guided", state=STATES, plan="euler:4", condition=CONDITIONS, guidance=guidance)
+        np.testing.assert_allclose(found.state, euler(STATES, moved(guidance), shares), rtol=1e-5, atol=1e-5)
+    by_row = client.solve("guided", state=STATES, plan="euler:4", condition=CONDITIONS, guidance=weights)
+    np.testing.assert_array_equal(by_row.info.nfe, [4, 4, 8, 8, 4, 8])
+    np.testing.assert_array_equal(by_row.info.macs, by_row.info.nfe * 10)
+    plain = client.solve("guided", state=STATES, plan="euler:4", condition=CONDITIONS, guidance=1)
+    np.testing.assert_array_equal(plain.state, client.solve("flow", state=STATES, plan="euler:4", condition=CONDITIONS).state)
+    assert (plain.info.nfe == 4).all()
+
+
+def test_a_schedule_of_guidance(client):
+    schedule, state = [3, 0, 1, 2], STATES
+    for step, weight in enumerate(schedule):
+        state = euler(state, moved(weight), [step / 4, (step + 1) / 4])
+    for guidance in ([schedule], [schedule] * 6):
+        found = client.solve("guided", state=STATES, plan="euler:4", condition=CONDITIONS, guidance=guidance)
+        np.testing.assert_allclose(found.state, state, rtol=1e-5, atol=1e-5)
+        assert (found.info.nfe == 6).all()
+
+
+def test_guided_rows_are_a_loop_of_single_requests(client):
+    weights = np.array([1, 0, 2.5, -1, 1, 3])
+    calls = {
+        "sample": lambda rows: client.sample("guided", rows.stop - rows.start, seed=4, first_row=rows.start, plan="dopri5:1e-4",
+                                             condition=CONDITIONS[rows], guidance=weights[rows], log_density=True),
+        "log_prob": lambda rows: client.log_prob("guided", STATES[rows], plan="rk4:2", condition=CONDITIONS[rows],
+                                                 guidance=weights[rows]),
+    }
+    for name, call in calls.items():
+        field = {"sample": "samples", "log_prob": "log_prob"}[name]
+        alone = np.concatenate([getattr(call(slice(row, row + 1)), field) for row in range(6)])
+        np.testing.assert_array_equal(getattr(call(slice(0, 6)), field), alone, name)
+    whole = client.sample("guided", 6, seed=4, plan="euler:2", condition=CONDITIONS, guidance=weights)
+    stream = client.sample_stream("guided", 6, seed=4, plan="euler:2", condition=CONDITIONS, guidance=weights, chunk_rows=4)
+    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in stream]), whole.samples)
+
+
+def test_a_flow_may_be_asked_without_a_condition(client):
+    found = client.sample("guided", 6, seed=4, plan="euler:2").samples
+    np.testing.assert_array_equal(found, client.sample("guided", 6, seed=4, plan="euler:2", condition=NONE).samples)
+
+
+def test_what_guidance_does_not_take_is_refused_in_words(client):
+    def refused(words, error, **options):
+        with pytest.raises(error) as caught:
+            client.sample("guided", 2, **{"condition": CONDITIONS[0], "guidance": 2} | options)
+        assert words in caught.value.message
+
+    refused("2 weights a row for plan 'euler:3'", hyperserve.InvalidArgumentError, plan="euler:3", guidance=[[1, 2]])
+    refused("guidance: 3 weights for 2 rows", hyperserve.InvalidArgumentError, guidance=[1, 2, 3])
+    refused("guidance: it weighs a condition", hyperserve.InvalidArgumentError, condition=None)
+    refused("none was measured for what is asked", hyperserve.FailedPreconditionError, plan="auto:1e-2")
+    with pytest.raises(hyperserve.InvalidArgumentError, match="does not say what stands for no condition"):
+        client.sample("flow", 2, condition=CONDITIONS[0], guidance=2)
+
+
+def signal(values, knots, depth):
+    """A linear signal at a depth, [rows, features]."""
+    return np.stack([[np.interp(depth, knots, values[row, :, i]) for i in range(3)] for row in range(len(values))])
+
+
+def test_a_condition_changes_with_the_depth(client):
+    knots, values = [0.1, 0.6, 0.8], np.random.default_rng(5).standard_normal((6, 3, 3)).astype(np.float32)
+    state, shares = STATES, [0, 0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 1]
+    for begin, end in zip(shares, shares[1:]):
+        state = euler(state, signal(values, knots, begin), [begin, end])
+    found = client.solve("flow", state=STATES, plan="euler:4", condition=values, knots=knots)
+    np.testing.assert_allclose(found.state, state, rtol=1e-5, atol=1e-5)
+    assert (found.info.nfe == 7).all()
+    alone = [client.solve("flow", state=STATES[i : i + 1], plan="euler:4", condition=values[i], knots=knots).state for i in range(6)]
+    np.testing.assert_array_equal(np.concatenate(alone), found.state)
+    exact = client.solve("flow", state=STATES, plan="euler:5000/double", condition=values, knots=knots, interpolation="cubic_hermite")
+    quick = client.solve("flow", state=STATES, plan="dopri5:1e-8/double", condition=values, knots=knots, interpolation="cubic_hermite")
+    np.testing.assert_allclose(quick.state, exact.state, atol=1e-3)
+    back = client.solve("flow", state=quick.state, plan="dopri5:1e-8/double", direction="data_to_noise", condition=values,
+                        knots=knots, interpolation="cubic_hermite")
+    np.testing.assert_allclose(back.state, STATES, atol=1e-5)
+    stream = client.sample_stream("flow", 6, seed=1, plan="heun:2", condition=values, knots=knots, chunk_rows=4)
+    whole = client.sample("flow", 6, seed=1, plan="heun:2", condition=values, knots=knots)
+    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in stream]), whole.samples)
+
+
+def test_knots_that_do_not_fit_are_refused_in_words(client):
+    values = np.zeros((2, 3), np.float32)
+
+    def refused(words, error=hyperserve.InvalidArgumentError, **options):
+        with pytest.raises(error) as caught:
+            client.sample("flow", 2, **{"condition": values, "knots": [0, 1], "plan": "heun:2"} | options)
+        assert words in caught.value.message
+
+    refused("shape [1, 2, 3] found, [rows, 3, 3] wanted", knots=[0, 0.5, 1])
+    refused("condition_knots.depths[1]: 0; strictly increasing", knots=[0, 0])
+    refused("condition_knots.depths: 1 depths; from 2", knots=[0], condition=values[:1])
+    refused("interpolation: 'square' is none of linear, cubic_hermite", interpolation="square")
+    refused("the request has no condition", condition=None)
+    refused("'ab2:3' takes no condition_knots", hyperserve.FailedPreconditionError, plan="ab2:3")
+    refused("none was measured for what is asked", hyperserve.FailedPreconditionError, plan="auto:1e-2")
+    with pytest.raises(TypeError):
+        client.sample("flow", 2, condition=values[0], interpolation="linear")
 
 
 def test_what_does_not_fit_is_refused_in_words(client):

@@ -29,9 +29,8 @@ void ExpectAlone(const LayerList& layers, const Shape& row, at::ScalarType dtype
   const RowPadding padding{.multiple = RowMultiple(layers, row)};
   const auto apply = [&](const Dual& x, const Dual& depth, const Dual& condition) {
     const int64_t rows = x.value.size(0), padded = padding.Rows(rows);
-    return KeepRows(net.Apply(PadRows(x, padded), PadRows(depth, padded),
-                              PadRows({condition.value, {}}, padded).value),
-                    rows);
+    return KeepRows(
+        net.Apply(PadRows(x, padded), PadRows(depth, padded), PadRows(condition, padded)), rows);
   };
   const auto normals = [&](Shape shape, double scale) {
     shape.insert(shape.begin(), 64);
@@ -52,6 +51,7 @@ void ExpectAlone(const LayerList& layers, const Shape& row, at::ScalarType dtype
       Rows(company_depth, 0, rows).value.copy_(Rows(depth, first, rows).value);
       Rows(company_depth, 0, rows).tangents.copy_(Rows(depth, first, rows).tangents);
       Rows(company_condition, 0, rows).value.copy_(Rows(condition, first, rows).value);
+      Rows(company_condition, 0, rows).tangents.copy_(Rows(condition, first, rows).tangents);
       for (const Dual& y :
            {apply(Rows(x, first, rows), Rows(depth, first, rows), Rows(condition, first, rows)),
             Rows(apply(company, company_depth, company_condition), 0, rows)}) {

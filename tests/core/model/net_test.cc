@@ -32,16 +32,18 @@ void ExpectTangentsAgree(const LayerList& layers, const Shape& row) {
   at::Tensor depth = Random({3}).requires_grad_();
   shape.insert(shape.begin(), 5);
   const at::Tensor t = Random(shape), depth_t = Random({5, 3});
-  const at::Tensor condition = Random({3, fixture::kConditionFeatures});
-  const Dual y = net.Apply({x, t}, {depth, depth_t}, condition);
+  at::Tensor condition = Random({3, fixture::kConditionFeatures}).requires_grad_();
+  const at::Tensor condition_t = Random({5, 3, fixture::kConditionFeatures});
+  const Dual y = net.Apply({x, t}, {depth, depth_t}, {condition, condition_t});
   EXPECT_EQ(MaxDifference(y.value, net.Apply(x, depth, condition)), 0.0);
   const at::Tensor u = Random(y.value.sizes());
-  const auto gradients = torch::autograd::grad({(y.value * u).sum()}, {x, depth}, {},
+  const auto gradients = torch::autograd::grad({(y.value * u).sum()}, {x, depth, condition}, {},
                                                /*retain_graph=*/true, /*create_graph=*/false,
                                                /*allow_unused=*/true);
   for (int64_t i = 0; i < 5; ++i) {
     double expected = (gradients[0] * t[i]).sum().item<double>();
     if (gradients[1].defined()) expected += (gradients[1] * depth_t[i]).sum().item<double>();
+    if (gradients[2].defined()) expected += (gradients[2] * condition_t[i]).sum().item<double>();
     EXPECT_NEAR((u * y.tangents[i]).sum().item<double>(), expected,
                 1e-11 * (1 + std::abs(expected)));
   }

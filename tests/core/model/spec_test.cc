@@ -167,6 +167,20 @@ TEST(ModelSpecTest, TheConditionIsTheOneThatLayersRead) {
   EXPECT_THAT(message(spec), HasSubstr("head[1].condition_cat: there is a condition in field"));
 }
 
+TEST(ModelSpecTest, TheConditionThatStandsForNone) {
+  const std::string flow = PrintModelSpec(fixture::GuidedFlowSpec());
+  EXPECT_THAT(ParseModelSpec(flow)->no_condition, testing::ElementsAre(0.5, -1, 2));
+  EXPECT_TRUE(ParseModelSpec(PrintModelSpec(fixture::ConditionalFlowSpec()))->no_condition.empty());
+  ModelSpec spec = fixture::GuidedFlowSpec();
+  const auto message = [&] {
+    return std::string(ParseModelSpec(PrintModelSpec(spec)).status().message());
+  };
+  spec.no_condition = {1, 2};
+  EXPECT_THAT(message(), HasSubstr("condition.none: 2 numbers, condition.shape is [3]"));
+  spec.no_condition = {1, 2, 1e39};
+  EXPECT_THAT(message(), HasSubstr("condition.none: 1e+39 is not finite in float32"));
+}
+
 TEST(ModelSpecTest, TrajectoryModelsAreNotBuiltYet) {
   const std::string json = absl::StrReplaceAll(kClassifier, {{"classifier", "trajectory"}});
   EXPECT_EQ(ParseModelSpec(json).status().code(), absl::StatusCode::kUnimplemented);

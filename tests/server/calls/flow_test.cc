@@ -10,10 +10,12 @@
 #include "core/engine/batch_spec.h"
 #include "core/io/tensor.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "server/batching/work.h"
 #include "server/calls/limits.h"
+#include "server/calls/prepare.h"
 #include "server/calls/rows.h"
 #include "server/registry/served_model.h"
 #include "tests/server/calls/served_fixture.h"
@@ -143,6 +145,137 @@ TEST(PrepareCondition, AStreamSendsEachChunkItsOwn) {
   ask.sample.terms.condition = Conditions(one);
   const auto shared = PrepareStream(ask, ServedConditionalFlow(), kLimits);
   EXPECT_EQ(ChunkOf(*shared, 4, 4).work.segment.condition.shape, Shape({1, 3}));
+}
+
+class PrepareGuidance : public testing::Test {
+ protected:
+  PrepareGuidance() {
+    auto served = std::make_shared<ServedModel>();
+    served->name = "guided";
+    served->model = fixture::RandomModel(fixture::GuidedFlowSpec(), 1);
+    served_ = std::move(served);
+    ask_.terms.condition = Conditions(condition_);
+    ask_.terms.plan = ParsePlan("heun:2");
+  }
+
+  // In the shape given: [rows], or [rows, steps].
+  void Guide(std::vector<float> weights, Shape shape) {
+    weights_ = std::move(weights);
+    ask_.terms.guidance =
+        TensorView{Dtype::kF32, std::move(shape), std::as_bytes(std::span(weights_))};
+  }
+  absl::StatusOr<Prepared> Try() const { return Prepare(ask_, served_, kLimits); }
+  Work Do() const {
+    const auto prepared = Try();
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    return prepared.ok() ? prepared->work : Work();
+  }
+
+  std::shared_ptr<const ServedModel> served_;
+  std::vector<float> condition_ = {5, 6, 7}, weights_;
+  SampleAsk ask_ = Samples(4);
+};
+
+TEST_F(PrepareGuidance, AWeightForEachRowEachStepOrAll) {
+  const int64_t macs = Do().macs;
+  EXPECT_EQ(Do().spec.guidance, 0);
+  Guide({2}, {1});
+  EXPECT_EQ(Do().spec.guidance, 1);
+  EXPECT_EQ(Do().segment.guidance.shape, Shape({1, 1}));
+  EXPECT_EQ(Do().macs, 2 * macs);
+  EXPECT_EQ(Do().bytes, 4 * 2 * 4 + 3 * 4 + 8);  // samples, condition, weight
+  Guide({1, 2, 0, 3}, {4});
+  EXPECT_EQ(AsDoubles(Do().segment.guidance), std::vector<double>({1, 2, 0, 3}));
+  EXPECT_EQ(Do().macs, 3 * macs / 2);
+  EXPECT_EQ(Do().evaluations, 4);
+  Guide({1, 1, 1, 1, 1, 2, 1, 1}, {4, 2});
+  EXPECT_EQ(Do().spec.guidance, 2);
+  EXPECT_EQ(Do().macs, 9 * macs / 8);
+}
+
+TEST_F(PrepareGuidance, WeightsOfOneAreNone) {
+  const int64_t macs = Do().macs;
+  Guide({1, 1, 1, 1}, {4});
+  EXPECT_EQ(Do().spec.guidance, 0);
+  EXPECT_TRUE(Do().segment.guidance.shape.empty());
+  EXPECT_EQ(Do().macs, macs);
+}
+
+TEST_F(PrepareGuidance, WithoutAConditionTheModelsNoneIsUsed) {
+  ask_.terms.condition.reset();
+  EXPECT_EQ(AsDoubles(Do().segment.condition), std::vector<double>({0.5, -1, 2}));
+  EXPECT_EQ(Do().segment.condition.shape, Shape({1, 3}));
+  ask_.terms.plan = ParsePlan("heun:2/double");
+  EXPECT_EQ(Do().segment.condition.dtype, Dtype::kF64);
+  Guide({2}, {1});
+  ExpectRefused(Try(), "guidance: it weighs a condition, and the request has none");
+}
+
+TEST_F(PrepareGuidance, Refusals) {
+  Guide({2, 3}, {2});
+  ExpectRefused(Try(), "guidance: 2 weights for 4 rows; send one for each row");
+  Guide({std::nanf("")}, {1});
+  ExpectRefused(Try(), "guidance: row 0, element 0 is nan");
+  Guide({2, 3, 4}, {1, 3});
+  ExpectRefused(Try(), "guidance: 3 weights a row for plan 'heun:2'; send one, or one for each");
+  for (const char* plan : {"dopri5:1e-3", "ab2:3"}) {
+    ask_.terms.plan = ParsePlan(plan);
+    ExpectRefused(Try(), "guidance: 3 weights a row for plan");
+  }
+  Guide({2}, {1, 1, 1});
+  ExpectRefused(Try(), "guidance: shape [1, 1, 1] found, [rows, 1] wanted");
+  ask_.terms.plan = ParsePlan("auto:1e-2");
+  Guide({2}, {1});
+  const absl::Status none_measured = Try().status();
+  EXPECT_EQ(none_measured.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(none_measured.message()),
+              HasSubstr("none was measured for what is asked"));
+  ask_.terms.plan = ParsePlan("hyper_heun:2");
+  const absl::Status hypersolved = Try().status();
+  EXPECT_EQ(hypersolved.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(hypersolved.message()),
+              HasSubstr("'hyper_heun:2' takes no guidance: what was learned"));
+  served_ = ServedConditionalFlow();
+  ExpectRefused(Try(), "guidance: model 'conditional' does not say what stands for no condition");
+}
+
+TEST_F(PrepareGuidance, AStreamSendsEachChunkItsOwn) {
+  StreamAsk ask{.sample = ask_, .chunk_rows = 2};
+  weights_ = {1, 2, 3, 4};
+  ask.sample.terms.guidance = TensorView{Dtype::kF32, {4}, std::as_bytes(std::span(weights_))};
+  const auto stream = PrepareStream(ask, served_, kLimits);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  const Work chunk = ChunkOf(*stream, 2, 2).work;
+  EXPECT_EQ(AsDoubles(chunk.segment.guidance), std::vector<double>({3, 4}));
+  const auto plain = PrepareStream({.sample = ask_, .chunk_rows = 2}, served_, kLimits);
+  EXPECT_EQ(4 * chunk.macs, 7 * ChunkOf(*plain, 2, 2).work.macs);  // by the mean of the stream
+}
+
+TEST_F(PrepareGuidance, AConditionOnKnots) {
+  const int64_t macs = Do().macs;
+  std::vector<float> values(2 * 4 * 3);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  ask_.rows = 2;
+  ask_.terms.condition = TensorView{Dtype::kF32, {2, 4, 3}, std::as_bytes(std::span(values))};
+  ask_.terms.knots = ConditionKnots{.depths = {0, 0.3, 0.6, 1}};
+  EXPECT_EQ(Do().spec.knots.depths, std::vector<double>({0, 0.3, 0.6, 1}));
+  EXPECT_EQ(Do().segment.condition.shape, Shape({2, 4, 3}));
+  EXPECT_EQ(Do().macs, (2 + 4) * macs / 2 / 2);  // of half the rows; each knot cuts a step
+  const auto stream = PrepareStream({.sample = ask_, .chunk_rows = 1}, served_, kLimits);
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  EXPECT_EQ(AsDoubles(ChunkOf(*stream, 1, 1).work.segment.condition).front(), 12);
+  ask_.terms.knots = ConditionKnots{.depths = {0, 1}};
+  ExpectRefused(Try(), "condition: shape [2, 4, 3] found, [rows, 2, 3] wanted");
+  ask_.terms.knots = ConditionKnots{.depths = {0, 1, 1, 2}};
+  ExpectRefused(Try(), "condition_knots.depths[2]: 1; strictly increasing depths wanted");
+  ask_.terms.knots = absl::InvalidArgumentError("interpolation: 'square'");
+  ExpectRefused(Try(), "interpolation: 'square'");
+  ask_.terms.knots = ConditionKnots{.depths = {0, 0.3, 0.6, 1}};
+  Guide({1, 2}, {1, 2});
+  ExpectRefused(Try(), "a weight for each step and condition_knots");
+  ask_.terms.plan = ParsePlan("ab2:3");
+  Guide({2}, {1});
+  EXPECT_THAT(std::string(Try().status().message()), HasSubstr("'ab2:3' takes no condition_knots"));
 }
 
 TEST(PrepareFlow, EveryCallIsBoundedByItsPredictedWork) {

@@ -65,6 +65,18 @@ TEST_F(ServedPlanTest, APlanThatIsNamedRuns) {
   EXPECT_EQ(Chosen("hyper_heun:2", Sampling()), "hyper_heun:2");  // served or not
 }
 
+TEST_F(ServedPlanTest, GuidanceTakesNoPlanThatWasMeasuredWithoutIt) {
+  served_->calibration.default_plan = *ParsePlan("hyper_heun:1");
+  EXPECT_EQ(Chosen("default", Sampling()), "hyper_heun:1");
+  Task guided = Sampling();
+  guided.guidance = 1;
+  EXPECT_EQ(Chosen("default", guided), "dopri5:1e-5");
+  EXPECT_THAT(reason_, HasSubstr("'hyper_heun:1' does not fit what is asked"));
+  EXPECT_THAT(Chosen("auto:2e-2", guided), HasSubstr("none was measured for what is asked"));
+  served_->calibration.default_plan = *ParsePlan("rk4:2");
+  EXPECT_EQ(Chosen("default", guided), "rk4:2");
+}
+
 TEST_F(ServedPlanTest, AutomaticPlansChooseAmongWhatIsServed) {
   EXPECT_EQ(Chosen("auto:2e-2", Sampling()), "hyper_heun:1");
   EXPECT_THAT(reason_, HasSubstr("'auto:2e-2'"));

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "core/engine/batch_spec.h"
@@ -52,6 +53,44 @@ TEST(PrepareSolve, OwnSpanAndSaveAt) {
   // The model's own span, spelled out, is no plan of its own.
   ask.span = {0, 1};
   EXPECT_EQ(Prepare(ask, served, kLimits)->work.spec.span, std::nullopt);
+}
+
+TEST(PrepareSolve, ADerivativeIsWorkOfItsOwnCost) {
+  SolveAsk ask{.state = Ones({2, 4})};
+  ask.terms.plan = ParsePlan("euler:2").value();
+  const Work plain = Prepare(ask, ServedTinyClassifier(), kLimits)->work;
+  ask.vjp = SolveAsk::Vjp{.cotangent = Ones({2, 4})};
+  const auto pulled = Prepare(ask, ServedTinyClassifier(), kLimits);
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->work.spec.derivative, Derivative::kVjp);
+  EXPECT_EQ(pulled->work.macs, 3 * plain.macs);
+  // The cotangent, the product and, in double, the state at each of two steps.
+  EXPECT_EQ(pulled->work.bytes, plain.bytes + 2 * (4 * 4 + 4 * 4 + 2 * 4 * 8));
+  EXPECT_EQ(pulled->work.segment.vector.shape, (Shape{2, 4}));
+  ask.vjp.reset();
+  ask.jvp = SolveAsk::Jvp{.start_tangent = Ones({2, 4}), .condition_tangent = std::nullopt};
+  const auto pushed = Prepare(ask, ServedTinyClassifier(), kLimits);
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(pushed->work.spec.derivative, Derivative::kJvp);
+  EXPECT_EQ(pushed->work.macs, 2 * plain.macs);
+}
+
+TEST(PrepareSolve, ADerivativeWithoutItsVectorsIsRefused) {
+  SolveAsk ask{.state = Ones({1, 4})};
+  ask.terms.plan = ParsePlan("euler:2").value();
+  ask.vjp.emplace();
+  ExpectRefused(ask, "cotangent: SolveVjp wants one of z(s1) for each row");
+  ask.vjp->cotangent = Ones({2, 4});
+  ExpectRefused(ask, "cotangent: 2 of them for 1 rows; send one for each row");
+  ask.vjp->cotangent = Ones({1, 4});
+  ask.save_at = {0.5};
+  ExpectRefused(ask, "send neither save_at nor partial_states");
+  ask.save_at.clear();
+  ask.vjp.reset();
+  ask.jvp.emplace();
+  ExpectRefused(ask, "neither start_tangent nor condition_tangent is set");
+  ask.jvp->condition_tangent = Ones({1, 4});
+  ExpectRefused(ask, "condition_tangent: model 'tiny_classifier' has no condition");
 }
 
 TEST(PrepareSolve, FlowsRunTheFieldsOwnDirection) {

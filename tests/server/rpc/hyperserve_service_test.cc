@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -202,6 +203,62 @@ TEST_F(HyperserveServiceTest, SolveFollowsTheField) {
     EXPECT_NEAR(state[i], exact[i], 1e-8);
     EXPECT_NEAR(saved[i], half_way[i], 1e-6);
   }
+}
+
+// With f = A z four steps of euler are the matrix M = (I + A / 4)^4.
+TEST_F(HyperserveServiceTest, DerivativesOfALinearFieldAreItsMatrix) {
+  const auto tiny = fixture::TinyFlow();
+  const auto steps = [&](std::array<double, 2> z, double eps) {
+    for (int k = 0; k < 4; ++k) {
+      z = {z[0] + eps * (tiny.a[0] * z[0] + tiny.a[1] * z[1]),
+           z[1] + eps * (tiny.a[2] * z[0] + tiny.a[3] * z[1])};
+    }
+    return z;
+  };
+  const auto row = [](const std::array<double, 2>& z, v1::Tensor* wire) {
+    wire->set_dtype(v1::DTYPE_F64);
+    wire->add_shape(1);
+    wire->add_shape(2);
+    wire->set_data(z.data(), 16);
+  };
+  const std::array<double, 2> z = {1.0, -0.5}, v = {0.25, 2.0};
+  v1::SolveVjpRequest pull;
+  pull.mutable_solve()->mutable_options()->set_model("tiny_flow");
+  pull.mutable_solve()->mutable_options()->mutable_plan()->set_text("euler:4/double");
+  row(z, pull.mutable_solve()->mutable_state());
+  v1::SolveJvpRequest push;
+  *push.mutable_solve() = pull.solve();
+  row(v, pull.mutable_cotangent());
+  row(v, push.mutable_start_tangent());
+  v1::SolveVjpReply pulled;
+  v1::SolveJvpReply pushed;
+  grpc::ClientContext second, third;
+  const grpc::Status status = calls().SolveVjp(&context_, pull, &pulled);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_TRUE(calls().SolveJvp(&second, push, &pushed).ok());
+  const auto first = steps({1, 0}, 0.25), other = steps({0, 1}, 0.25), end = steps(z, 0.25);
+  const auto gradient = Numbers<double>(pulled.start_gradient());
+  EXPECT_NEAR(gradient[0], first[0] * v[0] + first[1] * v[1], 1e-14);
+  EXPECT_NEAR(gradient[1], other[0] * v[0] + other[1] * v[1], 1e-14);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(Numbers<double>(pushed.state_tangent())[i], steps(v, 0.25)[i], 1e-14);
+    EXPECT_NEAR(Numbers<double>(pulled.state())[i], end[i], 1e-14);
+    EXPECT_NEAR(Numbers<double>(pushed.state())[i], end[i], 1e-14);
+  }
+  EXPECT_THAT(pulled.info().nfe(), ElementsAre(4));
+  EXPECT_FALSE(pulled.has_condition_gradient());
+  v1::LogProbGradientRequest request;
+  *request.mutable_options() = pull.solve().options();
+  row(z, request.mutable_inputs());
+  v1::LogProbGradientReply reply;
+  ASSERT_TRUE(calls().LogProbGradient(&third, request, &reply).ok());
+  const auto noise = steps(z, -0.25), of_first = steps({1, 0}, -0.25);
+  EXPECT_NEAR(Numbers<double>(reply.gradient())[0],
+              -(of_first[0] * noise[0] + of_first[1] * noise[1]), 1e-14);
+  EXPECT_NEAR(Numbers<double>(reply.log_prob())[0],
+              -0.5 * (noise[0] * noise[0] + noise[1] * noise[1]) - std::log(2 * M_PI) -
+                  (tiny.a[0] + tiny.a[3]),
+              1e-14);
 }
 
 TEST_F(HyperserveServiceTest, RowsThatReachTheirStepLimitDoNotFailTheCall) {

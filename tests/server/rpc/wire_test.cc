@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/tensor.h"
+#include "core/plan/condition_knots.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
@@ -138,8 +139,25 @@ TEST(TermsFromWire, CarryWhatIsAsked) {
   EXPECT_EQ(TermsFromWire(options).plan.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(TermsFromWire, TheConditionIsThereWhereItWasSent) {
+TEST(TermsFromWire, KnotsNameTheirInterpolation) {
   v1::SolveOptions options;
+  EXPECT_FALSE(TermsFromWire(options).knots.has_value());
+  options.mutable_condition_knots()->add_depths(0.5);
+  EXPECT_EQ((*TermsFromWire(options).knots)->interpolation, Interpolation::kLinear);
+  EXPECT_EQ((*TermsFromWire(options).knots)->depths, std::vector<double>({0.5}));
+  options.mutable_condition_knots()->set_interpolation("cubic_hermite");
+  EXPECT_EQ((*TermsFromWire(options).knots)->interpolation, Interpolation::kCubicHermite);
+  options.mutable_condition_knots()->set_interpolation("square");
+  EXPECT_EQ(TermsFromWire(options).knots->status().message(),
+            "condition_knots.interpolation: 'square' is none of linear, cubic_hermite");
+}
+
+TEST(TermsFromWire, ConditionAndGuidanceAreThereWhereTheyWereSent) {
+  v1::SolveOptions options;
+  EXPECT_FALSE(TermsFromWire(options).guidance.has_value());
+  options.mutable_guidance()->set_dtype(v1::DTYPE_F64);
+  options.mutable_guidance()->add_shape(2);
+  EXPECT_EQ(TermsFromWire(options).guidance->value().shape, Shape({2}));
   EXPECT_FALSE(TermsFromWire(options).condition.has_value());
   options.mutable_condition();
   EXPECT_FALSE(TermsFromWire(options).condition->ok());  // without a dtype

@@ -38,6 +38,15 @@ TEST(RecipeTest, ReadsAWholeRecipe) {
   EXPECT_EQ(RecipeModelSpec(*recipe)->kind, ModelKind::kFlow);
 }
 
+TEST(RecipeTest, TheShareOfDroppedConditionsIsOne) {
+  for (const char* share : {"-0.1", "1"}) {
+    const std::string text = absl::StrReplaceAll(
+        kRecipe, {{"\"solver\": \"rk4:2\"",
+                   absl::StrCat("\"solver\": \"rk4:2\", \"drop_condition\": ", share)}});
+    EXPECT_THAT(std::string(ParseRecipe(text).status().message()), HasSubstr("fit.drop_condition"));
+  }
+}
+
 TEST(RecipeTest, DigestFollowsEveryField) {
   const auto recipe = ParseRecipe(kRecipe);
   const auto other = ParseRecipe(absl::StrReplaceAll(kRecipe, {{"\"seed\": 4", "\"seed\": 5"}}));
