@@ -256,7 +256,8 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
   }
-  for (const std::string& folder : absl::StrSplit(options.join, ',', absl::SkipEmpty())) {
+  const std::vector<std::string> joined = absl::StrSplit(options.join, ',', absl::SkipEmpty());
+  for (const std::string& folder : joined) {
     HS_ASSIGN_OR_RETURN(fit.joined.emplace_back(), ReadGeneration(folder));
   }
   if (options.rows > 0) run->recipe.mutable_calibrate()->set_rows(options.rows);

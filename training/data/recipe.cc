@@ -151,9 +151,10 @@ void AddConvolution(int64_t in, int64_t out, int kernel, v1::SolverTable& table)
 void FillReadout(const training::Readout& net, const Shape& state_shape, v1::SolverTable& table) {
   for (const char* input : {"state_0", "state", "slopes"}) table.add_inputs(input);
   const bool images = state_shape.size() == 3;
-  const int64_t channels = state_shape[0] * (images ? 4 : 1);  // of one state, at half resolution
+  const bool half = images && !net.full_resolution();
+  const int64_t channels = state_shape[0] * (half ? 4 : 1);  // of one state
   int64_t in = channels * (2 + table.evaluations());
-  if (images) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
+  if (half) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
   const auto add = [&](int64_t out, int kernel) {
     if (images) {
       AddConvolution(in, out, kernel, table);
@@ -169,7 +170,7 @@ void FillReadout(const training::Readout& net, const Shape& state_shape, v1::Sol
     table.add_net()->mutable_silu();
   }
   add(channels, 1);
-  if (images) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
+  if (half) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
 }
 
 // Of the table at a place among `evaluations`; null: it has none.

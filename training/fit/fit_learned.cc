@@ -19,6 +19,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
@@ -234,10 +235,13 @@ absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions&
     for (const Earlier& part : parts) {
       auto tensors = part.Of(spec, table);
       if (found.has_value() || !tensors.has_value()) continue;
-      const auto told = part.spec.provenance.find(name);
+      const auto told = [&part](const std::string& key) {
+        const auto entry = part.spec.provenance.find(key);
+        return entry == part.spec.provenance.end() ? std::string("?") : entry->second;
+      };
       found = FittedTable{.tensors = *std::move(tensors),
                           .start = "generation",
-                          .joined = told == part.spec.provenance.end() ? name : told->second};
+                          .joined = absl::StrCat(told("iterations"), " iterations, ", told(name))};
     }
     if (!found.has_value()) {
       return absl::FailedPreconditionError(
@@ -338,6 +342,8 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   }
   HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, result.calibration.plans));
   result.spec.provenance = ProvenanceOf(recipe, options);
+  // Each joined table tells its own.
+  if (!options.joined.empty()) result.spec.provenance.erase("iterations");
   for (const Contest& contest : contests) {
     if (contest.kept) result.spec.provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);
   }

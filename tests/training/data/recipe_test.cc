@@ -8,12 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kRecipe = R"({
   "format": 1, "name": "small", "seed": 4, "data": {"density": "moons"},
@@ -170,6 +173,24 @@ TEST(RecipeTest, KeepsSomeTablesAndTheirNets) {
   EXPECT_EQ(learned.nets(1).hidden(0), 4);
   EXPECT_THAT(std::string(KeepEvaluations("2", recipe).message()),
               HasSubstr("'2' is none of hypersolver.solver.learned.evaluations: 1, 4"));
+}
+
+TEST(RecipeTest, AReadoutOfImagesIsAtHalfOrAtFullResolution) {
+  const auto model = Model::Load(absl::StrCat(HYPERSERVE_MODELS, "/cifar")).value();
+  Recipe recipe = ReadRecipe(absl::StrCat(HYPERSERVE_RECIPES, "/cifar_learned.json")).value();
+  training::LearnedSolver& learned =
+      *recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned.clear_nets();
+  training::Readout& net = *learned.mutable_net();
+  net.clear_hidden();
+  net.add_hidden(8);
+  const HypersolverSpec half = RecipeLearnedSpec(recipe, *model).value();
+  EXPECT_EQ(half.tables[0].net.size(), 5u) << "two convolutions, SiLU, both shuffles";
+  EXPECT_THAT(PrintHypersolverSpec(half), HasSubstr("pixel_unshuffle"));
+  net.set_full_resolution(true);
+  const HypersolverSpec full = RecipeLearnedSpec(recipe, *model).value();
+  EXPECT_EQ(full.tables[0].net.size(), 3u);
+  EXPECT_THAT(PrintHypersolverSpec(full), Not(HasSubstr("pixel_unshuffle")));
 }
 
 TEST(RecipeTest, EveryCommittedRecipeReads) {

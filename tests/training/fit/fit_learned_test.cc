@@ -246,7 +246,7 @@ TEST_F(FitLearnedTest, TablesOfSeveralGenerationsAreJoinedUnchanged) {
   ASSERT_EQ(whole.spec.steps, (std::vector<int>{1, 2}));
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(whole.calibration.plans[i].error_mean, parts[i].calibration.plans[0].error_mean);
-    EXPECT_THAT(whole.remarks[i], HasSubstr("joined (started at"));
+    EXPECT_THAT(whole.remarks[i], HasSubstr("joined (150 iterations, started at"));
   }
   options.joined.pop_back();
   EXPECT_THAT(std::string(FitLearned(recipe_, options).status().message()),
