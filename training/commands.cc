@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -256,13 +257,22 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
   }
+  const std::vector<std::string> joined = absl::StrSplit(options.join, ',', absl::SkipEmpty());
+  for (const std::string& folder : joined) {
+    HS_ASSIGN_OR_RETURN(fit.joined.emplace_back(), ReadGeneration(folder));
+  }
+  if (options.rows > 0) run->recipe.mutable_calibrate()->set_rows(options.rows);
   const std::string out =
       (options.out.empty() ? options.models : options.out) + "/" + run->recipe.name();
   HS_RETURN_IF_ERROR(CheckCanBeMade(out, "name another --out"));
   const bool learned = run->recipe.hypersolver().has_solver();
+  if (!learned && !fit.joined.empty()) {
+    return absl::InvalidArgumentError("--join is for recipes with solver.learned");
+  }
   HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
-  if (learned) {
+  // Those of a part would be lost when it is joined.
+  if (learned && options.evaluations.empty()) {
     const BoundOptions bounds = BoundsOf(*run, fit.model, options.data);
     HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
     HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));

@@ -42,7 +42,13 @@ ABSL_FLAG(bool, replace, false,
 ABSL_FLAG(
     std::string, from, "",
     "hypersolver: generation folder whose weights it starts from; coverage: the one it shows");
-ABSL_FLAG(int, rows, 0, "bounds, coverage: rows to measure; 0: as many as the recipe has");
+ABSL_FLAG(std::string, evaluations, "",
+          "hypersolver: fits these tables of a learned solver's recipe, as 1,2, without bounds of "
+          "rows; all if empty");
+ABSL_FLAG(std::string, join, "",
+          "hypersolver: fits nothing; takes the tables of these generation folders, as A,B, which "
+          "processes fitted side by side");
+ABSL_FLAG(int, rows, 0, "held-out rows to measure; 0: as many as the recipe has");
 ABSL_FLAG(bool, renew, false,
           "calibrate: follow each generation by one of the same weights with the new measurements");
 ABSL_FLAG(bool, measured, false,
@@ -65,7 +71,8 @@ constexpr std::array<TrainerCommand, 7> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
-     "recipe models out from allow_code data device threads iterations", TrainHypersolver},
+     "recipe models out from evaluations join rows allow_code data device threads iterations",
+     TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
      "recipe models picture renew measured allow_code data device threads", Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
@@ -172,6 +179,8 @@ absl::Status RunCommand(const std::string& command) {
                                .threads = absl::GetFlag(FLAGS_threads),
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .from = absl::GetFlag(FLAGS_from),
+                               .evaluations = absl::GetFlag(FLAGS_evaluations),
+                               .join = absl::GetFlag(FLAGS_join),
                                .picture = absl::GetFlag(FLAGS_picture),
                                .html = absl::GetFlag(FLAGS_html),
                                .rows = absl::GetFlag(FLAGS_rows),

@@ -34,6 +34,9 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
       run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
     }
   }
+  if (!options.evaluations.empty()) {
+    HS_RETURN_IF_ERROR(KeepEvaluations(options.evaluations, run->recipe));
+  }
   run->model_folder = options.models + "/" + run->recipe.name();
   const std::vector<std::string> allowed = absl::StrSplit(options.allow_code, ',');
   if (std::ranges::find(allowed, run->recipe.name()) != allowed.end()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
 #include "core/io/tensor.h"
@@ -101,6 +103,12 @@ absl::Status CheckCorrectionFit(const training::HypersolverFit& fit) {
                "hypersolver.trajectory_share", "from 0 to 1");
 }
 
+absl::Status CheckWidths(const training::Readout& net, const char* name) {
+  const bool fits = std::all_of(net.hidden().begin(), net.hidden().end(),
+                                [](const int width) { return width >= 1; });
+  return Check(fits, name, "each is at least 1");
+}
+
 // The parts of a learned solver's fit. The parser of its spec checks coefficients and direction.
 absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(Check(fit.solver().has_learned(), "hypersolver.solver",
@@ -115,13 +123,17 @@ absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(Check(!evaluations.empty() && evaluations.size() <= int{kGateClaims},
                            "hypersolver.solver.learned.evaluations",
                            absl::StrCat("1 to ", kGateClaims, " numbers")));
-  for (const int width : fit.solver().learned().net().hidden()) {
-    HS_RETURN_IF_ERROR(
-        Check(width >= 1, "hypersolver.solver.learned.net.hidden", "each is at least 1"));
+  const training::LearnedSolver& learned = fit.solver().learned();
+  HS_RETURN_IF_ERROR(CheckWidths(learned.net(), "hypersolver.solver.learned.net.hidden"));
+  for (const training::Readout& net : learned.nets()) {
+    HS_RETURN_IF_ERROR(CheckWidths(net, "hypersolver.solver.learned.nets.hidden"));
   }
-  HS_RETURN_IF_ERROR(Check(fit.solver().learned().maps_up_to() >= 0,
-                           "hypersolver.solver.learned.maps_up_to", "not negative"));
-  return Check(!fit.solver().learned().has_net() || fit.solver().learned().net().hidden_size() > 0,
+  HS_RETURN_IF_ERROR(Check(
+      learned.nets().empty() || (!learned.has_net() && learned.nets_size() == evaluations.size()),
+      "hypersolver.solver.learned.nets", "one for each of evaluations, in the place of net"));
+  HS_RETURN_IF_ERROR(
+      Check(learned.maps_up_to() >= 0, "hypersolver.solver.learned.maps_up_to", "not negative"));
+  return Check(!learned.has_net() || learned.net().hidden_size() > 0,
                "hypersolver.solver.learned.net.hidden", "at least one hidden layer");
 }
 
@@ -156,9 +168,10 @@ void AddConvolution(int64_t in, int64_t out, int kernel, v1::SolverTable& table)
 void FillReadout(const training::Readout& net, const Shape& state_shape, v1::SolverTable& table) {
   for (const char* input : {"state_0", "state", "slopes"}) table.add_inputs(input);
   const bool images = state_shape.size() == 3;
-  const int64_t channels = state_shape[0] * (images ? 4 : 1);  // of one state, at half resolution
+  const bool half = images && !net.full_resolution();
+  const int64_t channels = state_shape[0] * (half ? 4 : 1);  // of one state
   int64_t in = channels * (2 + table.evaluations());
-  if (images) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
+  if (half) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
   const auto add = [&](int64_t out, int kernel) {
     if (images) {
       AddConvolution(in, out, kernel, table);
@@ -174,7 +187,13 @@ void FillReadout(const training::Readout& net, const Shape& state_shape, v1::Sol
     table.add_net()->mutable_silu();
   }
   add(channels, 1);
-  if (images) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
+  if (half) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
+}
+
+// Of the table at a place among `evaluations`; null: it has none.
+const training::Readout* ReadoutAt(const training::LearnedSolver& learned, int place) {
+  if (learned.nets().empty()) return learned.has_net() ? &learned.net() : nullptr;
+  return learned.nets(place).hidden().empty() ? nullptr : &learned.nets(place);
 }
 
 absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
@@ -300,17 +319,43 @@ absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Mo
   proto.set_method("learned");
   proto.set_direction(learned.direction());
   proto.mutable_span()->Add(model.spec().span.begin(), model.spec().span.end());
-  for (const int evaluations : learned.evaluations()) {
+  for (int place = 0; place < learned.evaluations_size(); ++place) {
+    const int evaluations = learned.evaluations(place);
     v1::SolverTable& table = *proto.add_tables();
     table.set_evaluations(evaluations);
     const bool too_many_maps = learned.maps_up_to() > 0 && evaluations > learned.maps_up_to() &&
                                learned.coefficients() == CoefficientsName(Coefficients::kMap);
     table.set_coefficients(too_many_maps ? std::string(CoefficientsName(Coefficients::kChannel))
                                          : learned.coefficients());
-    if (learned.has_net()) FillReadout(learned.net(), model.state_shape(), table);
+    if (const training::Readout* net = ReadoutAt(learned, place)) {
+      FillReadout(*net, model.state_shape(), table);
+    }
   }
   proto.set_base_digest(model.base_digest());
   return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
+}
+
+absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe) {
+  const training::LearnedSolver whole = recipe.hypersolver().solver().learned();
+  const std::vector<std::string> wanted = absl::StrSplit(Absl(numbers), ',');
+  std::vector<std::string> names;
+  for (const int evaluations : whole.evaluations()) names.push_back(absl::StrCat(evaluations));
+  for (const std::string& name : wanted) {
+    HS_RETURN_IF_ERROR(
+        Check(std::find(names.begin(), names.end(), name) != names.end(), "--evaluations",
+              absl::StrCat("'", name, "' is none of hypersolver.solver.learned.evaluations: ",
+                           absl::StrJoin(names, ", "))));
+  }
+  training::LearnedSolver& kept =
+      *recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  kept.clear_evaluations();
+  kept.clear_nets();
+  for (int place = 0; place < whole.evaluations_size(); ++place) {
+    if (std::find(wanted.begin(), wanted.end(), names[place]) == wanted.end()) continue;
+    kept.add_evaluations(whole.evaluations(place));
+    if (!whole.nets().empty()) *kept.add_nets() = whole.nets(place);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text) {

@@ -39,6 +39,10 @@ absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, cons
 // The same of a recipe with solver.learned: one table for each n, with its readout.
 absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model);
 
+// Keeps the tables of some n of solver.learned, "1,3", in the order of the recipe, and their nets.
+// kInvalidArgument: the recipe has no such table.
+absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe);
+
 // A plan in tier exact. kInvalidArgument: it is not fixed and classical, or not adaptive.
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);
 absl::StatusOr<AdaptivePlan> ParseAdaptivePlan(std::string_view text);

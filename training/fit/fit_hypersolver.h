@@ -25,6 +25,7 @@ struct HypersolverFitOptions {
   at::Device device = at::kCPU;
   DeviceRuntime* runtime = nullptr;           // of the same device; must outlive the call
   std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
+  std::vector<GenerationFiles> joined = {};   // FitLearned: it fits nothing, takes their tables
 };
 
 struct FittedHypersolver {

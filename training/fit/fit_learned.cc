@@ -19,6 +19,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/repository/calibration.h"
+#include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
@@ -90,7 +91,7 @@ std::string TextOf(HypersolverSpec spec, TableSpec table) {
   return PrintHypersolverSpec(spec);
 }
 
-// `start_from`; no tables where there is no such generation.
+// Another generation; no tables where there is none.
 struct Earlier {
   HypersolverSpec spec;
   TensorMap tensors;
@@ -109,19 +110,17 @@ struct Earlier {
   }
 };
 
-absl::StatusOr<Earlier> ReadEarlier(const HypersolverSpec& spec,
-                                    const HypersolverFitOptions& options) {
-  if (!options.start_from.has_value()) return Earlier();
+absl::StatusOr<Earlier> ReadEarlier(const HypersolverSpec& spec, const Model& model,
+                                    const GenerationFiles& files) {
   HS_ASSIGN_OR_RETURN(HypersolverSpec other,
-                      ParseHypersolverSpec(options.start_from->at("hypersolver.json"),
-                                           options.model->state_shape()));
+                      ParseHypersolverSpec(files.at("hypersolver.json"), model.state_shape()));
   if (!other.learned() || other.direction != spec.direction || other.span != spec.span) {
     return absl::FailedPreconditionError(
-        "the generation to start from is no learned solver of the recipe's direction and the "
-        "model's span");
+        "the generation to start from, or to join, is no learned solver of the recipe's direction "
+        "and the model's span");
   }
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
-                      SafetensorsFile::Parse(options.start_from->at("weights.safetensors")));
+                      SafetensorsFile::Parse(files.at("weights.safetensors")));
   Earlier earlier{.spec = std::move(other), .tensors = {}};
   for (const auto& [name, view] : file.tensors()) earlier.tensors[name] = TensorFromView(view);
   return earlier;
@@ -158,7 +157,10 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
                                                    TimeLeft& time_left) {
   const training::HypersolverFit& fit = recipe.hypersolver();
   const int iterations = fit.optimiser().iterations(), batch = fit.optimiser().batch();
-  HS_ASSIGN_OR_RETURN(const Earlier earlier, ReadEarlier(spec, options));
+  Earlier earlier;
+  if (options.start_from.has_value()) {
+    HS_ASSIGN_OR_RETURN(earlier, ReadEarlier(spec, *options.model, *options.start_from));
+  }
   const auto tables = static_cast<int64_t>(spec.tables.size());
   std::vector<TableWork> works;
   Progress progress(recipe.name() + " starts", tables, "tables");
@@ -216,6 +218,40 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   return tables;
 }
 
+// The tables of options.joined.
+absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions& options,
+                                                    const HypersolverSpec& spec) {
+  std::vector<Earlier> parts;
+  for (const GenerationFiles& files : options.joined) {
+    HS_ASSIGN_OR_RETURN(parts.emplace_back(), ReadEarlier(spec, *options.model, files));
+    if (parts.back().spec.base_digest != spec.base_digest) {
+      return absl::FailedPreconditionError("a generation to join was fitted to another base");
+    }
+  }
+  std::vector<FittedTable> tables;
+  for (const TableSpec& table : spec.tables) {
+    const std::string name = PrintPlan(LearnedPlan(table.evaluations));
+    std::optional<FittedTable> found;
+    for (const Earlier& part : parts) {
+      auto tensors = part.Of(spec, table);
+      if (found.has_value() || !tensors.has_value()) continue;
+      const auto told = [&part](const std::string& key) {
+        const auto entry = part.spec.provenance.find(key);
+        return entry == part.spec.provenance.end() ? std::string("?") : entry->second;
+      };
+      found = FittedTable{.tensors = *std::move(tensors),
+                          .start = "generation",
+                          .joined = absl::StrCat(told("iterations"), " iterations, ", told(name))};
+    }
+    if (!found.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no generation to join has ", name, " as the recipe describes it"));
+    }
+    tables.push_back(*std::move(found));
+  }
+  return tables;
+}
+
 struct Contest {
   const FittedTable* fitted;
   PlanCalibration learned, rival;
@@ -247,10 +283,15 @@ absl::StatusOr<std::vector<Contest>> Measure(const HypersolverFitOptions& option
 }
 
 std::string RemarkOf(const Contest& contest) {
-  return absl::StrFormat(
-      "started at %s, best of iteration %d, %.3f of the error of %s%s", contest.fitted->start,
-      contest.fitted->best_iteration, contest.learned.error_mean / contest.rival.error_mean,
-      PrintPlan(contest.rival.plan), contest.kept ? "" : "; left out, it does not win");
+  const FittedTable& fitted = *contest.fitted;
+  const std::string origin = fitted.joined.empty()
+                                 ? absl::StrFormat("started at %s, best of iteration %d",
+                                                   fitted.start, fitted.best_iteration)
+                                 : absl::StrFormat("joined (%s)", fitted.joined);
+  return absl::StrFormat("%s, %.3f of the error of %s%s", origin,
+                         contest.learned.error_mean / contest.rival.error_mean,
+                         PrintPlan(contest.rival.plan),
+                         contest.kept ? "" : "; left out, it does not win");
 }
 
 }  // namespace
@@ -272,7 +313,8 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   using Tables = absl::StatusOr<std::vector<FittedTable>>;
   HS_ASSIGN_OR_RETURN(const std::vector<FittedTable> tables,
                       CatchExceptions("training", [&]() -> Tables {
-                        return FitTables(recipe, options, all, source);
+                        return options.joined.empty() ? FitTables(recipe, options, all, source)
+                                                      : JoinTables(options, all);
                       }));
   HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
                                                       all.direction, std::move(held_out_rows)));
@@ -300,6 +342,8 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   }
   HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, result.calibration.plans));
   result.spec.provenance = ProvenanceOf(recipe, options);
+  // Each joined table tells its own.
+  if (!options.joined.empty()) result.spec.provenance.erase("iterations");
   for (const Contest& contest : contests) {
     if (contest.kept) result.spec.provenance[PrintPlan(contest.learned.plan)] = RemarkOf(contest);
   }

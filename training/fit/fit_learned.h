@@ -12,8 +12,9 @@ namespace hyperserve {
 // error on held-out rows, measured as it is served, is at most kClaimRatio times that of the best
 // classical plan of no greater MACs, and below that of every kept table of fewer evaluations;
 // `remarks` of the result tell of each. `base_plans` are those classical plans. `start_from` gives
-// one more start to each n that it has with the same coefficients, inputs and net. Bytes, blocking
-// and failures are those of FitHypersolver.
+// one more start to each n that it has with the same coefficients, inputs and net. With `joined`
+// each table is that of the first of those generations that has it as the recipe describes it;
+// none: kFailedPrecondition. Else bytes, blocking and failures are those of FitHypersolver.
 absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
                                              const HypersolverFitOptions& options);
 

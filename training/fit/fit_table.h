@@ -53,6 +53,7 @@ struct TableFit {
 struct FittedTable {
   TensorMap tensors;         // on the CPU
   std::string start;         // "midpoint:2", "least squares", "generation"; "identity" for n = 0
+  std::string joined = {};   // what another generation says of this table that it fitted
   double start_error = 0.0;  // on the validation rows
   double error = 0.0;
   int best_iteration = 0;

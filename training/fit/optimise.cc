@@ -21,6 +21,29 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFiniteCheckEvery = 50;  // iterations
 
+// Within its life convolutions on a GPU round their operands to ten bits: about twice as fast, and
+// the choice of a batch disturbs a step more.
+class RoundedConvolutions {
+ public:
+  RoundedConvolutions() : before_(at::globalContext().allowTF32CuDNN()) {
+    at::globalContext().setAllowTF32CuDNN(true);
+  }
+  ~RoundedConvolutions() { at::globalContext().setAllowTF32CuDNN(before_); }
+  RoundedConvolutions(const RoundedConvolutions&) = delete;
+  RoundedConvolutions& operator=(const RoundedConvolutions&) = delete;
+
+ private:
+  const bool before_;
+};
+
+// The loss, whose gradient the parameters have then.
+absl::StatusOr<at::Tensor> LossAndGradient(const Optimisation& o, int iteration) {
+  const RoundedConvolutions rounded;
+  HS_ASSIGN_OR_RETURN(at::Tensor loss, o.loss(iteration));
+  loss.backward();
+  return loss;
+}
+
 absl::Status CheckFinite(const at::Tensor& loss, int iteration) {
   if (std::isfinite(loss.item<double>())) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("the loss is not finite at iteration ", iteration));
@@ -53,8 +76,7 @@ absl::Status Optimise(const Optimisation& o) {
     const double rate = LearningRate(o.optimiser, iteration);
     for (auto& group : adam.param_groups()) group.options().set_lr(rate);
     adam.zero_grad();
-    HS_ASSIGN_OR_RETURN(const at::Tensor loss, o.loss(iteration));
-    loss.backward();
+    HS_ASSIGN_OR_RETURN(const at::Tensor loss, LossAndGradient(o, iteration));
     if (o.optimiser.clip_norm() > 0) {
       torch::nn::utils::clip_grad_norm_(o.parameters, o.optimiser.clip_norm());
     }

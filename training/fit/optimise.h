@@ -35,7 +35,8 @@ struct Optimisation {
   std::function<absl::Status(int iteration)> after = [](int) { return absl::OkStatus(); };
 };
 
-// Runs all iterations on the calling thread and reports progress. kCancelled: a signal asked to
+// Runs all iterations on the calling thread and reports progress. Convolutions of the loss and its
+// gradient take TF32 on a GPU; `after` does not. kCancelled: a signal asked to
 // stop. kInternal: the loss is not finite; this is checked every 50 iterations and at the last,
 // since reading the loss waits for the GPU. Else it fails as `loss` and `after` do.
 absl::Status Optimise(const Optimisation& optimisation);

@@ -8,12 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kRecipe = R"({
   "format": 1, "name": "small", "seed": 4, "data": {"density": "moons"},
@@ -144,6 +147,55 @@ TEST(RecipeTest, RefusesALearnedSolverThatIsNone) {
               HasSubstr("maps_up_to"));
   EXPECT_THAT(message(LearnedRecipe(good, "\"steps\": [2],")), HasSubstr("has no net, steps"));
   EXPECT_THAT(message(LearnedRecipe(good, "\"swap_every\": 2,")), HasSubstr("swap_every"));
+}
+
+TEST(RecipeTest, ALearnedSolverHasOneNetForAllOrOneForEach) {
+  const auto message = [](const std::string& nets) {
+    return std::string(
+        ParseRecipe(LearnedRecipe(absl::StrCat(R"({"evaluations": [1, 2], "coefficients": "map", )",
+                                               nets, "}")))
+            .status()
+            .message());
+  };
+  EXPECT_EQ(message(R"("nets": [{"hidden": [8]}, {}])"), "");
+  EXPECT_THAT(message(R"("nets": [{"hidden": [8]}])"), HasSubstr("one for each of evaluations"));
+  EXPECT_THAT(message(R"("nets": [{}, {}], "net": {"hidden": [8]})"),
+              HasSubstr("in the place of net"));
+  EXPECT_THAT(message(R"("nets": [{"hidden": [0]}, {}])"), HasSubstr("nets.hidden"));
+}
+
+TEST(RecipeTest, KeepsSomeTablesAndTheirNets) {
+  Recipe recipe = ParseRecipe(LearnedRecipe(R"({"evaluations": [1, 2, 4], "coefficients": "map",
+      "nets": [{"hidden": [8]}, {}, {"hidden": [4]}]})"))
+                      .value();
+  ASSERT_TRUE(KeepEvaluations("4,1", recipe).ok());
+  const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
+  ASSERT_EQ(learned.evaluations_size(), 2);
+  EXPECT_EQ(learned.evaluations(0), 1);
+  EXPECT_EQ(learned.evaluations(1), 4);
+  ASSERT_EQ(learned.nets_size(), 2);
+  EXPECT_EQ(learned.nets(0).hidden(0), 8);
+  EXPECT_EQ(learned.nets(1).hidden(0), 4);
+  EXPECT_THAT(std::string(KeepEvaluations("2", recipe).message()),
+              HasSubstr("'2' is none of hypersolver.solver.learned.evaluations: 1, 4"));
+}
+
+TEST(RecipeTest, AReadoutOfImagesIsAtHalfOrAtFullResolution) {
+  const auto model = Model::Load(absl::StrCat(HYPERSERVE_MODELS, "/cifar")).value();
+  Recipe recipe = ReadRecipe(absl::StrCat(HYPERSERVE_RECIPES, "/cifar_learned.json")).value();
+  training::LearnedSolver& learned =
+      *recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned.clear_nets();
+  training::Readout& net = *learned.mutable_net();
+  net.clear_hidden();
+  net.add_hidden(8);
+  const HypersolverSpec half = RecipeLearnedSpec(recipe, *model).value();
+  EXPECT_EQ(half.tables[0].net.size(), 5u) << "two convolutions, SiLU, both shuffles";
+  EXPECT_THAT(PrintHypersolverSpec(half), HasSubstr("pixel_unshuffle"));
+  net.set_full_resolution(true);
+  const HypersolverSpec full = RecipeLearnedSpec(recipe, *model).value();
+  EXPECT_EQ(full.tables[0].net.size(), 3u);
+  EXPECT_THAT(PrintHypersolverSpec(full), Not(HasSubstr("pixel_unshuffle")));
 }
 
 TEST(RecipeTest, EveryCommittedRecipeReads) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -230,6 +231,36 @@ TEST_F(FitLearnedTest, TablesAboveTheLimitHaveOneCoefficientAChannel) {
   ASSERT_EQ(spec.tables.size(), 2u);
   EXPECT_EQ(spec.tables[0].coefficients, Coefficients::kMap);
   EXPECT_EQ(spec.tables[1].coefficients, Coefficients::kChannel);
+}
+
+TEST_F(FitLearnedTest, TablesOfSeveralGenerationsAreJoinedUnchanged) {
+  HypersolverFitOptions options = Options();
+  std::vector<FittedHypersolver> parts;
+  for (const char* numbers : {"1", "2"}) {
+    Recipe part = recipe_;
+    ASSERT_TRUE(KeepEvaluations(numbers, part).ok());
+    parts.push_back(FitLearned(part, Options()).value());
+    options.joined.push_back(parts.back().files);
+  }
+  const FittedHypersolver whole = FitLearned(recipe_, options).value();
+  ASSERT_EQ(whole.spec.steps, (std::vector<int>{1, 2}));
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(whole.calibration.plans[i].error_mean, parts[i].calibration.plans[0].error_mean);
+    EXPECT_THAT(whole.remarks[i], HasSubstr("joined (150 iterations, started at"));
+  }
+  options.joined.pop_back();
+  EXPECT_THAT(std::string(FitLearned(recipe_, options).status().message()),
+              HasSubstr("no generation to join has learned:2"));
+}
+
+TEST_F(FitLearnedTest, EachTableHasTheNetThatTheRecipeGivesIt) {
+  Recipe recipe = recipe_;
+  auto* learned = recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned->add_nets()->add_hidden(8);
+  learned->add_nets();
+  const HypersolverSpec spec = RecipeLearnedSpec(recipe, **model_).value();
+  EXPECT_FALSE(spec.tables[0].net.empty());
+  EXPECT_TRUE(spec.tables[1].net.empty());
 }
 
 TEST_F(FitLearnedTest, AnotherKindOfGenerationIsNoStart) {
