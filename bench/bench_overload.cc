@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -34,11 +35,12 @@ BeginCall ClassifyOne(const std::string& address) {
   request.mutable_options()->mutable_plan()->set_text("rk4:1");
   request.mutable_inputs()->set_dtype(v1::DTYPE_U8);
   for (const int64_t size : {1, 1, 28, 28}) request.mutable_inputs()->add_shape(size);
-  request.mutable_inputs()->set_data(std::string(28 * 28, '\x40'));
+  request.mutable_inputs()->set_data(std::string(size_t{28} * 28, '\x40'));
   return [stub, request](grpc::ClientContext* context, std::function<void(grpc::Status)> done) {
     const auto reply = std::make_shared<v1::ClassifyReply>();
-    stub->async()->Classify(context, &request, reply.get(),
-                            [reply, done](const grpc::Status& status) { done(status); });
+    stub->async()->Classify(
+        context, &request, reply.get(),
+        [reply, done = std::move(done)](const grpc::Status& status) { done(status); });
   };
 }
 

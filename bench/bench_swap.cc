@@ -22,6 +22,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -61,8 +62,9 @@ BeginCall SampleOne(const std::string& address, const std::string& model) {
   request.set_rows(1);
   return [stub, request](grpc::ClientContext* context, std::function<void(grpc::Status)> done) {
     const auto reply = std::make_shared<v1::SampleReply>();
-    stub->async()->Sample(context, &request, reply.get(),
-                          [reply, done](const grpc::Status& status) { done(status); });
+    stub->async()->Sample(
+        context, &request, reply.get(),
+        [reply, done = std::move(done)](const grpc::Status& status) { done(status); });
   };
 }
 

@@ -120,13 +120,14 @@ class Bench {
     for (size_t i = 0; i < requests.size(); ++i) {
       std::this_thread::sleep_until(begin + std::chrono::duration<double>(requests[i].at));
       const auto sent = SteadyClock::now();
-      batcher.Submit(WorkOf(requests[i].plan), [&, i, sent](absl::StatusOr<WorkResult> result,
-                                                            const WorkTimes&) {
-        const std::lock_guard lock(mutex);
-        latencies[i] = std::chrono::duration<double>(SteadyClock::now() - sent).count();
-        first_error.Update(result.status());
-        if (--left == 0) changed.notify_all();
-      });
+      batcher.Submit(WorkOf(requests[i].plan),
+                     [&, i, sent](const absl::StatusOr<WorkResult>& result, const WorkTimes&) {
+                       const std::lock_guard lock(mutex);
+                       latencies[i] =
+                           std::chrono::duration<double>(SteadyClock::now() - sent).count();
+                       first_error.Update(result.status());
+                       if (--left == 0) changed.notify_all();
+                     });
     }
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return left == 0; });

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -19,7 +20,9 @@ constexpr char kClearLine[] = "\r\033[K";
 }  // namespace
 
 std::string DurationText(double seconds) {
-  const int whole = static_cast<int>(std::lround(seconds));
+  // Whoever asks for a number of rows without end waits without end.
+  constexpr double kMost = 1e9;
+  const int whole = static_cast<int>(std::lround(std::min(seconds, kMost)));
   if (whole < 60) return absl::StrCat(whole, " s");
   return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
 }

@@ -48,7 +48,7 @@ constexpr std::chrono::milliseconds kClosePoll(2);
 constexpr std::chrono::milliseconds kFarewell{200};
 // Health of the daemon as a whole; load balancers ask for the service by its name.
 constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
-constexpr double kMemoryOfConnections = 0.25;  // of memory_max
+constexpr double kMemoryOfConnections = 0.25, kMemoryOfCalls = 0.125;  // of memory_max
 
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -56,8 +56,7 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 
 ListenerLimits LimitsOfListener(const Options& options, int64_t connections,
                                 const grpc::ResourceQuota& memory) {
-  return {.receive_bytes_max = options.receive_bytes_max,
-          .connection_calls_max = options.connection_calls_max,
+  return {.connection_calls_max = options.connection_calls_max,
           .connections = {.all_max = connections, .peer_max = (connections + 1) / 2},
           .connection_idle_max = Milliseconds(options.connection_idle_max_seconds),
           .connection_start_max = Milliseconds(options.connection_start_max_seconds),
@@ -156,12 +155,14 @@ absl::Status Daemon::Parts::StartListening() {
   const double arriving = kMemoryOfConnections * options.memory_max;
   memory.Resize(static_cast<size_t>(arriving));
   environment.arrivals.Bound(arriving, options.receive_bytes_max);
+  environment.calls.Bound(kMemoryOfCalls * options.memory_max);
   const ConnectionShares shares = SharesOf(RaiseDescriptorLimit());
   const auto listen = [&](const std::string& flag, const std::string& address, int64_t connections,
                           const CallService& service) {
     return Listen(
         flag, address, LimitsOfListener(options, connections, memory),
-        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, service);
+        [this, flag](std::string_view limit) { OnConnectionRefused(flag, limit); }, service,
+        &environment);
   };
   HS_ASSIGN_OR_RETURN(calls_listener,
                       listen("address", options.address, options.connections_max, calls));
@@ -227,6 +228,7 @@ absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
 absl::Status Daemon::Parts::OpenRegistry() {
   HS_ASSIGN_OR_RETURN(std::unique_ptr<Registry> registry,
                       Registry::Open({.repository = options.models,
+                                      .allow_code = AllowedCode(options),
                                       .read_only = options.read_only,
                                       .gate_margin = options.gate_margin,
                                       .poll_seconds = options.poll_seconds,

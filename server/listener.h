@@ -13,6 +13,7 @@
 #include "server/door.h"
 #include "server/net/connection_ledger.h"
 #include "server/rpc/call_service.h"
+#include "server/rpc/environment.h"
 
 namespace hyperserve {
 
@@ -31,7 +32,6 @@ struct Listener {
 void SetUpGrpc();
 
 struct ListenerLimits {
-  int receive_bytes_max = 0;     // bytes of one request
   int connection_calls_max = 0;  // calls at once on one connection
   ConnectionLimits connections;
   std::chrono::milliseconds connection_idle_max{0};   // without a call
@@ -42,11 +42,12 @@ struct ListenerLimits {
 };
 
 // The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
-// `flag` names the address in messages. The service must outlive the listener. `refused` is told
+// `flag` names the address in messages. The service and the environment must outlive
+// the listener. `refused` is told
 // each connection that a limit closes. kUnavailable: the port is taken, or the address is not one
 // of this machine. A port is never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
                                 const ListenerLimits& limits, Door::Refused refused,
-                                const CallService& service);
+                                const CallService& service, Environment* environment);
 
 }  // namespace hyperserve

@@ -18,6 +18,7 @@ namespace {
 int Check(const std::string& folder, const std::string& models) {
   const std::vector<std::string> problems = CheckModelFolder(folder, models);
   for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
+  for (const std::string& code : ModelsWithCode(folder)) std::printf("%s\n", code.c_str());
   if (problems.empty()) {
     std::printf("%s: everything fits; the gate was not run\n", OneLine(folder).c_str());
   }

@@ -1,5 +1,6 @@
 #include "server/memory_watch.h"
 
+#include <malloc.h>
 #include <poll.h>
 
 #include "server/metrics/process_figures.h"
@@ -8,6 +9,7 @@ namespace hyperserve {
 namespace {
 
 constexpr int kPauseMs = 100;
+constexpr int kTurnsOfTrim = 10;  // it locks the allocator, so once a second
 constexpr double kEndShare = 0.95;
 
 }  // namespace
@@ -27,8 +29,16 @@ MemoryWatch::~MemoryWatch() {
 
 void MemoryWatch::Run() {
   pollfd woken{.fd = wake_.fd(), .events = POLLIN, .revents = 0};
-  while (!ending_) {
+  const auto look = [this] {
     *full_ = MemoryIsFull(*full_, ReadProcessMemory().own_bytes, bytes_max_);
+  };
+  for (int turn = 0; !ending_; ++turn) {
+    look();
+    // The allocator keeps what was freed between what is in use: after a flood, for good.
+    if (*full_ && turn % kTurnsOfTrim == 0) {
+      malloc_trim(0);
+      look();
+    }
     (void)poll(&woken, 1, kPauseMs);
   }
 }

@@ -14,7 +14,7 @@ bool MemoryIsFull(bool was_full, double bytes, double bytes_max);
 
 // Sets `full` ten times a second on a thread of its own, from the memory that the process does not
 // share with files: mapped weights do not count, since the kernel can drop them. Memory that
-// cannot be read counts as none.
+// cannot be read counts as none. While it is full, the allocator gives back what it keeps.
 class MemoryWatch {
  public:
   // `full` must outlive the watch.

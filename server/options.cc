@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "core/base/host_port.h"
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
@@ -49,6 +50,7 @@ absl::Status CheckRange(std::string_view name, T value, double least, double mos
 }
 
 absl::Status CheckTexts(const Options& options) {
+  if (options.models.empty()) return absl::InvalidArgumentError("--models= names no folder");
   const bool gpu = options.device.starts_with("cuda:") && options.device.size() > 5 &&
                    options.device.find_first_not_of("0123456789", 5) == std::string::npos;
   if (options.device != "cpu" && options.device != "cuda" && options.device != "auto" && !gpu) {
@@ -121,11 +123,17 @@ std::vector<std::string> DevicesOf(const Options& options, const Machine& machin
                                                            : std::vector{options.device};
 }
 
+std::set<std::string> AllowedCode(const Options& options) {
+  const std::vector<std::string> names = absl::StrSplit(options.allow_code, ',', absl::SkipEmpty());
+  return {names.begin(), names.end()};
+}
+
 CallLimits LimitsOf(const Options& options) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
   return {.request_rows_max = options.request_rows_max,
+          .receive_bytes_max = options.receive_bytes_max,
           .request_bytes_max = options.queue_bytes_max,
           .request_macs_max = options.pending_macs_max,
           .batch_macs_max = options.batch_macs_max,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ namespace hyperserve {
   X(models, "models", "folder", "the model repository that is served")                            \
   X(check, "", "folder",                                                                          \
     "checks this model, repository or candidate, names what does not fit, and exits")             \
+  X(allow_code, "", "models",                                                                     \
+    "whose field.pt2, which is code with all rights of the daemon, is run: names with commas; "   \
+    "empty: none, and such models are refused")                                                   \
   X(device, "auto", "cpu, cuda, cuda:N or auto",                                                  \
     "where models run; cuda: on all GPUs; auto: the same, or the CPU where there is none")        \
   X(address, "127.0.0.1:8500", "host:port", "calls; port 0: any free one")                        \
@@ -149,6 +153,9 @@ Options InForce(Options options, const Machine& machine);
 
 // The devices that `device` in force means, in their order: one, or all GPUs.
 std::vector<std::string> DevicesOf(const Options& options, const Machine& machine);
+
+// The names in allow_code.
+std::set<std::string> AllowedCode(const Options& options);
 
 // The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
 // come from InForce.

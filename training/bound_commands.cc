@@ -38,7 +38,7 @@ absl::StatusOr<LearnedFolder> FindLearned(const TrainingRun& run) {
 
 absl::Status FitBounds(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_ASSIGN_OR_RETURN(const LearnedFolder learned, FindLearned(*run));
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(learned.generation_folder));
   const BoundOptions bounds{.model = model,
@@ -66,7 +66,7 @@ absl::Status FitBounds(const CommandOptions& options) {
 
 absl::Status ShowCoverage(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_ASSIGN_OR_RETURN(LearnedFolder learned, FindLearned(*run));
   if (!options.from.empty()) learned.generation_folder = options.from;
   HS_ASSIGN_OR_RETURN(const GenerationFiles files, ReadGeneration(learned.generation_folder));

@@ -8,20 +8,21 @@ namespace hyperserve {
 // Plain data as the command line says it; whether the values fit each other is checked by the
 // command that takes them.
 struct CommandOptions {
-  std::string recipe;     // path of the recipe
-  std::string data;       // folder of images, or file of points
-  std::string models;     // repository of the base model
-  std::string out;        // hypersolver: repository for the new generation; empty: `models`
-  std::string device;     // "cpu", "cuda", "cuda:N"
-  int threads = 1;        // of one operation on the CPU
-  int iterations = 0;     // of training; 0: as the recipe says
-  std::string from;       // hypersolver, coverage: folder of another generation; empty: none
-  std::string picture;    // calibrate: PNG to draw; report: SVG; empty: none
-  std::string html;       // report: the page to write
-  int rows = 0;           // bounds, coverage: rows to measure; 0: as many as the recipe has
-  bool replace = false;   // model: replaces the model of that name
-  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
-  bool renew = false;     // calibrate: follows each generation by one with what was measured now
+  std::string recipe;      // path of the recipe
+  std::string data;        // folder of images, or file of points
+  std::string models;      // repository of the base model
+  std::string out;         // hypersolver: repository for the new generation; empty: `models`
+  std::string device;      // "cpu", "cuda", "cuda:N"
+  int threads = 1;         // of one operation on the CPU
+  int iterations = 0;      // of training; 0: as the recipe says
+  std::string from;        // hypersolver, coverage: folder of another generation; empty: none
+  std::string picture;     // calibrate: PNG to draw; report: SVG; empty: none
+  std::string html;        // report: the page to write
+  int rows = 0;            // bounds, coverage: rows to measure; 0: as many as the recipe has
+  std::string allow_code;  // names of models, with commas, whose field.pt2 may be run
+  bool replace = false;    // model: replaces the model of that name
+  bool measured = false;   // calibrate: measures nothing, chooses the default plan among what was
+  bool renew = false;      // calibrate: follows each generation by one with what was measured now
 };
 
 }  // namespace hyperserve

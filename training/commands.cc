@@ -40,10 +40,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The model of a folder. Fails as Model::Load and CheckConditionSource do.
-absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const std::string& folder) {
-  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Load(folder));
-  HS_RETURN_IF_ERROR(Annotate(CheckConditionSource(model->spec()), folder));
+// The model of a run. Fails as Model::Load and CheckConditionSource do.
+absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const TrainingRun& run) {
+  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
+                      Model::Load(run.model_folder, run.field_code));
+  HS_RETURN_IF_ERROR(Annotate(CheckConditionSource(model->spec()), run.model_folder));
   return model;
 }
 
@@ -251,7 +252,7 @@ absl::Status TrainModel(const CommandOptions& options) {
 absl::Status TrainHypersolver(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
-  HS_ASSIGN_OR_RETURN(fit.model, LoadBase(run->model_folder));
+  HS_ASSIGN_OR_RETURN(fit.model, LoadBase(*run));
   fit.runtime = run->runtime.get();
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
@@ -288,7 +289,7 @@ absl::Status Calibrate(const CommandOptions& options) {
   if (!run->recipe.has_calibrate()) {
     return absl::InvalidArgumentError("the recipe holds no calibrate");
   }
-  HS_ASSIGN_OR_RETURN(const auto model, LoadBase(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, LoadBase(*run));
   if (options.measured) return ChooseAmongMeasured(*run, *model);
   HS_ASSIGN_OR_RETURN(Measurer measurer,
                       HeldOutMeasurer(run->recipe, *run->runtime, model,
@@ -326,8 +327,9 @@ absl::Status Calibrate(const CommandOptions& options) {
 absl::Status Report(const CommandOptions& options) {
   if (options.html.empty()) return absl::InvalidArgumentError("report takes --html=FILE");
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_ASSIGN_OR_RETURN(const ReportContent content,
-                      GatherReport(run->recipe, *run->runtime, run->model_folder, options.data));
+  HS_ASSIGN_OR_RETURN(
+      const ReportContent content,
+      GatherReport(run->recipe, *run->runtime, run->model_folder, options.data, run->field_code));
   const std::string page = ReportPage(content);
   HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
     HS_RETURN_IF_ERROR(WriteFileAtomically(options.html, page));
@@ -341,8 +343,9 @@ absl::Status Report(const CommandOptions& options) {
 absl::Status RunPaperExperiment(const CommandOptions& options) {
   if (options.picture.empty()) return absl::InvalidArgumentError("experiment takes --picture=FILE");
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_ASSIGN_OR_RETURN(const Experiment experiment,
-                      RunExperiment(run->recipe, *run->runtime, run->model_folder, options.data));
+  HS_ASSIGN_OR_RETURN(
+      const Experiment experiment,
+      RunExperiment(run->recipe, *run->runtime, run->model_folder, options.data, run->field_code));
   HS_RETURN_IF_ERROR(WriteUnlessStopped(
       [&] { return WriteFileAtomically(options.picture, ExperimentPicture(experiment)); }));
   absl::PrintF("%s", ExperimentTable(experiment));
@@ -351,7 +354,7 @@ absl::Status RunPaperExperiment(const CommandOptions& options) {
 
 absl::Status Judge(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, model->spec(), options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality,
                       Quality(run->recipe, *run->runtime, model, options.data));

@@ -34,6 +34,9 @@ ABSL_FLAG(
     int, threads, 1,
     "threads of one operation on the CPU; more help only with images and cores that are idle");
 ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says");
+ABSL_FLAG(std::string, allow_code, "",
+          "models whose field.pt2, which is code with all rights of this program, is run: names "
+          "with commas; empty: none, and such models are refused");
 ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(
@@ -63,19 +66,19 @@ constexpr std::array<TrainerCommand, 8> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
-     "recipe models out from data device threads iterations", TrainHypersolver},
+     "recipe models out from allow_code data device threads iterations", TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
-     "recipe models picture renew measured data device threads", Calibrate},
+     "recipe models picture renew measured allow_code data device threads", Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
-     "recipe models html picture data device threads", Report},
+     "recipe models html picture allow_code data device threads", Report},
     {"experiment", "measures plans for a figure of docs/EXPERIMENTS.md: fronts, alphas or samples",
-     "recipe models picture data device threads", RunPaperExperiment},
+     "recipe models picture allow_code data device threads", RunPaperExperiment},
     {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
-     "recipe models data device threads", Judge},
+     "recipe models allow_code data device threads", Judge},
     {"bounds", "gives the rows of a learned solver bounds of their error, as its next generation",
-     "recipe models rows data device threads", FitBounds},
+     "recipe models rows allow_code data device threads", FitBounds},
     {"coverage", "shows what these bounds are worth on held-out rows and on rows of another kind",
-     "recipe models from rows data device threads", ShowCoverage},
+     "recipe models from rows allow_code data device threads", ShowCoverage},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {
@@ -175,6 +178,7 @@ absl::Status RunCommand(const std::string& command) {
                                .picture = absl::GetFlag(FLAGS_picture),
                                .html = absl::GetFlag(FLAGS_html),
                                .rows = absl::GetFlag(FLAGS_rows),
+                               .allow_code = absl::GetFlag(FLAGS_allow_code),
                                .replace = absl::GetFlag(FLAGS_replace),
                                .measured = absl::GetFlag(FLAGS_measured),
                                .renew = absl::GetFlag(FLAGS_renew)};

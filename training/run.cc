@@ -2,8 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/engine/device.h"
 #include "core/model/repository/repository.h"
@@ -33,6 +35,10 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
     }
   }
   run->model_folder = options.models + "/" + run->recipe.name();
+  const std::vector<std::string> allowed = absl::StrSplit(options.allow_code, ',');
+  if (std::ranges::find(allowed, run->recipe.name()) != allowed.end()) {
+    run->field_code = FieldCode::kRun;
+  }
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
   HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
   return run;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
+#include "core/model/spec/spec.h"
 #include "training/command_options.h"
 #include "training/data/recipe.h"
 
@@ -20,6 +21,7 @@ namespace hyperserve {
 struct TrainingRun {
   Recipe recipe;
   std::string model_folder;
+  FieldCode field_code = FieldCode::kRefused;  // of this model
   at::Device device = at::kCPU;
   std::unique_ptr<DeviceRuntime> runtime;
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();

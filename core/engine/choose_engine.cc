@@ -136,6 +136,27 @@ absl::Status CheckDerivative(const BatchSpec& spec) {
       "the derivative of a log-density is a gradient, from data to noise");
 }
 
+// What code as a field does not do.
+absl::Status CheckFieldPackage(const BatchSpec& spec) {
+  if (!spec.model->spec().field_package) return absl::OkStatus();
+  if (!spec.model->solvable()) {
+    return absl::InvalidArgumentError("the model's field.pt2 was read, but not loaded");
+  }
+  if (spec.tier == Tier::kDouble) {
+    return absl::InvalidArgumentError(
+        "the model's field is code (field.pt2), which computes in float32: no tier double");
+  }
+  if (spec.log_density != LogDensity::kNone) {
+    return absl::InvalidArgumentError(
+        "the model's field is code (field.pt2), which has no derivatives, so no log-density");
+  }
+  if (spec.derivative != Derivative::kNone) {
+    return absl::InvalidArgumentError(
+        "the model's field is code (field.pt2), which has no derivatives");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckEntry(const BatchSpec& spec) {
   if (spec.entry == Entry::kNoise) {
     if (IsFlow(spec)) return absl::OkStatus();
@@ -184,6 +205,7 @@ absl::Status CheckSpec(const BatchSpec& spec) {
   if (spec.want_outputs && IsFlow(spec)) {
     return absl::InvalidArgumentError("a flow has no outputs beside its state");
   }
+  HS_RETURN_IF_ERROR(CheckFieldPackage(spec));
   HS_RETURN_IF_ERROR(CheckEntry(spec));
   HS_RETURN_IF_ERROR(CheckCorrection(spec));
   HS_RETURN_IF_ERROR(CheckTableMethod(spec));

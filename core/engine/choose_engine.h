@@ -51,7 +51,8 @@ SolveOptions OptionsOf(const BatchSpec& spec);
 // against its direction or from noise, outputs of a flow, a dtype that the entry does not take, a
 // correction of another model or with an input that the method lacks, a log-density that the plan
 // does not have, a derivative that is not defined, guidance or knots that model or plan do not
-// take, a bad span or save_at (ValidateSolve).
+// take, a bad span or save_at (ValidateSolve); of a field that is code tier double, a log-density
+// or a derivative, or that it was not loaded.
 absl::Status CheckSpec(const BatchSpec& spec);
 
 // kUnimplemented for tier fast, which is that of the fused engine, and for a log-density of more

@@ -65,6 +65,15 @@ absl::Status WriteAndSync(const std::string& path, std::string_view bytes) {
   return fsync(file.get()) == 0 ? absl::OkStatus() : WriteFailure(errno, path, "sync");
 }
 
+// For a terminal, a pipe or a device: a rename would put a file in its place.
+absl::Status WriteInto(const std::string& path, std::string_view bytes) {
+  // Not blocking: the open of a FIFO would wait for a reader that never comes.
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return WriteFailure(errno, path, "open");
+  if (fcntl(file.get(), F_SETFL, 0) != 0) return WriteFailure(errno, path, "open");
+  return WriteAll(file.get(), bytes, path);
+}
+
 absl::Status SyncFolderOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   const std::string folder = parent.empty() ? std::string(1, '.') : parent;
@@ -112,6 +121,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 }
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+  if (struct stat info{};
+      stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    return WriteInto(path, bytes);
+  }
   const std::string temporary = TemporaryName(path);
   absl::Status status = WriteAndSync(temporary, bytes);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {

@@ -21,7 +21,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 
 // Writes `path`.tmp-<unique> in the same folder, syncs it, renames it to `path` and syncs the
 // folder. Replaces an existing file. After a failure before the rename, `path` is unchanged and the
-// temporary file is removed. A process that is killed may leave the temporary file behind.
+// temporary file is removed. A process that is killed may leave the temporary file behind. What is
+// there and no regular file, as a FIFO that is being read or a device, is written to as it is.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 // The SHA-256 digest as 64 lower-case hexadecimal digits, and as its 32 bytes.

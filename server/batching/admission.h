@@ -44,6 +44,7 @@ struct Admission {
   std::chrono::milliseconds retry_after{0};  // of a refusal: about when there may be room
 };
 
+// OK, or kResourceExhausted. Never waits and changes nothing: the caller books what it admits.
 Admission DecideAdmission(const Pending& pending, const Arrival& arrival,
                           const BatcherOptions& options);
 

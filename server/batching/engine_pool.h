@@ -21,7 +21,8 @@ class EnginePool {
   EnginePool(const BatcherOptions& options, DeviceRuntime* runtime)
       : options_(options), runtime_(runtime) {}
 
-  // The runs that gave way; no solver holds them. Take returns the run of that index in Look.
+  // The runs that gave way; no solver holds them, and each has pieces. Take returns the run of that
+  // index in Look; GiveWay and Take make earlier indexes void.
   bool empty() const { return gave_way_.empty(); }
   std::vector<RunSnapshot> Look() const;
   void GiveWay(std::unique_ptr<LiveRun> run);
@@ -36,7 +37,7 @@ class EnginePool {
   // the device. Fails as DeviceRuntime::StartRun does.
   absl::StatusOr<std::unique_ptr<LiveRun>> Start(Queue* queue, Place place, int64_t rows) const;
 
-  // Adds what the run has solved since the last call to the pace.
+  // Adds what the run has solved since the last call to the pace. Called after each turn.
   void Measure(LiveRun& run);
   // The mean over recent turns of all runs, in seconds a MAC; 0: nothing was measured yet.
   Pace pace() const { return spent_.macs > 0 ? spent_.seconds / spent_.macs : 0; }

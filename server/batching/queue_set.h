@@ -52,7 +52,8 @@ class QueueSet {
   // Adds all pieces of the request behind those that wait. Precondition: its client is set. `turn`
   // counts the batcher's decisions.
   void Add(const std::shared_ptr<PendingRequest>& request, uint64_t turn);
-  // Puts a piece that was taken back to its old place.
+  // Puts a piece that was taken back to its old place. Its queue must still be there: end its run
+  // afterwards.
   void PutBack(Queue& queue, Piece piece);
 
   // Pieces that leave their queue: `pieces` are to be admitted, `dead` are not wanted any more.
@@ -69,11 +70,13 @@ class QueueSet {
   // Takes the pieces that are not wanted any more from all queues.
   std::vector<Piece> TakeDead(Clock::TimePoint now);
 
-  // The queues in which pieces wait, and their snapshots in the same order.
+  // The queues in which pieces wait, and their snapshots in the same order. Void after the next
+  // change of the set.
   struct View {
     std::vector<Queue*> queues;
     std::vector<QueueSnapshot> snapshots;
   };
+  // `pace` tells how long before its deadline a piece must start.
   View Look(Pace pace);
 
   // A run of the queue has ended. The queue may be gone afterwards.

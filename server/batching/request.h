@@ -18,7 +18,8 @@ namespace hyperserve {
 
 struct ClientAccount;
 
-// Thread-safe: several solvers may hold pieces of one request.
+// Thread-safe: several solvers may hold pieces of one request. Pieces and the batcher share it; it
+// is answered exactly once, by whoever calls Finish first, also where pieces are still in runs.
 class PendingRequest {
  public:
   // Cuts the rows into pieces of at most work.batch_rows_max rows.

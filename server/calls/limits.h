@@ -9,6 +9,7 @@ namespace hyperserve {
 
 struct CallLimits {
   int64_t request_rows_max = 0;   // rows of one request or chunk
+  int64_t receive_bytes_max = 0;  // of one request on the wire
   int64_t request_bytes_max = 0;  // inputs and outputs of one request or chunk
   double request_macs_max = 0;    // predicted MACs of one request or chunk
   double batch_macs_max = 0;      // MACs of one evaluation of f on a batch

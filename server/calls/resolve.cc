@@ -10,6 +10,7 @@
 #include "core/model/repository/calibration.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/smallest_tolerance.h"
 #include "server/calls/served_plan.h"
 
 namespace hyperserve {
@@ -89,10 +90,6 @@ absl::Status CheckDerivative(const Plan& plan, const Task& task) {
 }
 
 constexpr char kPerRowLabel[] = "auto:per_row";  // one for all targets
-
-// The smallest tolerances that the arithmetic of a tier can meet: about one unit in the last place
-// of float32, and some hundred of double, whose field is rounded as well.
-double SmallestTolerance(Tier tier) { return tier == Tier::kDouble ? 1e-13 : 1e-7; }
 
 absl::Status CheckTolerances(const Plan& plan) {
   const AdaptivePlan* const adaptive = plan.adaptive();

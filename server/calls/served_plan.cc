@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/engine/batch_spec.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/choose_ladder.h"
@@ -43,6 +44,7 @@ std::vector<PlanOption> OptionsFor(const ServedModel& model, const Task& task, T
       if (one.plan.tier != tier || one.plan.hypersolved() != hypersolved) continue;
       if (task.log_density && !one.log_density_error) continue;
       if (task.want_bound && !one.bound) continue;
+      if (task.derivative != Derivative::kNone && one.plan.fixed() == nullptr) continue;
       if (!Fits(one.plan, task, model)) continue;
       options.push_back({.measured = &one, .seconds = SecondsOf(one, task.rows)});
     }

@@ -114,6 +114,8 @@ void SetUpLog(const std::string& level, LogFormat format) {
   spdlog::flush_on(spdlog::level::info);
 }
 
+bool Logs(LogLevel level) { return spdlog::should_log(LevelOf(level)); }
+
 LogLine NewLogLine() { return LogLine(log_format); }
 
 void Log(LogLevel level, const LogLine& line) { spdlog::log(LevelOf(level), "{}", line.text()); }

@@ -40,6 +40,8 @@ class LogLine {
 
 // Sets the level (debug, info, warn, error) and the format. Call it once, before other threads log.
 void SetUpLog(const std::string& level, LogFormat format);
+// Would Log write a line of this level? Else the caller need not make it.
+bool Logs(LogLevel level);
 // An empty line in the format of the log.
 LogLine NewLogLine();
 // Writes the line whole, with time and level, if the level is on; waits where stderr does. A line

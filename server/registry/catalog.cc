@@ -72,7 +72,8 @@ absl::Status Catalog::LoadOrReport(const std::string& folder, const char* source
 absl::Status Catalog::LoadModel(const std::string& folder, const char* source) {
   LoadedModel fresh = {
       .folder = folder, .model = nullptr, .shelves = {}, .stamp = StampOfModel(folder)};
-  HS_ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served, ReadModelFolder(folder));
+  HS_ASSIGN_OR_RETURN(const std::shared_ptr<ServedModel> served,
+                      ReadModelFolder(folder, options_.allow_code));
   fresh.model = served->model;
   HS_RETURN_IF_ERROR(services_.go_on());
   if (services_.warm)
@@ -168,10 +169,10 @@ void Catalog::LookAtFolders() {
 void Catalog::SetProblem(const std::string& name, std::string problem) {
   auto now = std::make_shared<ServedModel>(**Pin(name));
   now->problem = std::move(problem);
-  Show(name, std::move(now));
+  Show(name, now);
 }
 
-void Catalog::Show(const std::string& name, std::shared_ptr<ServedModel> now) {
+void Catalog::Show(const std::string& name, const std::shared_ptr<ServedModel>& now) {
   std::shared_ptr<const ServedModel> before;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -350,7 +351,7 @@ void Catalog::ShowStates(const std::string& name, const LoadedModel& loaded) {
   auto now = std::make_shared<ServedModel>(**Pin(name));
   now->corrections.clear();
   for (const Shelf& shelf : loaded.shelves) now->corrections.push_back(shelf.state());
-  Show(name, std::move(now));
+  Show(name, now);
 }
 
 void Catalog::Report(const Event& event) const {
@@ -380,9 +381,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Catalog::Pin(std::string_view
   if (const auto found = served_.find(model); found != served_.end()) return found->second;
   return absl::NotFoundError(absl::StrCat(
       "no model '", absl::string_view(model.data(), std::min<size_t>(model.size(), 80)),
-      "'; loaded: ", absl::StrJoin(served_, ", ", [](std::string* out, const auto& entry) {
-        out->append(entry.first);
-      })));
+      served_.empty() ? "'; none is loaded" : "'; loaded: ",
+      absl::StrJoin(served_, ", ",
+                    [](std::string* out, const auto& entry) { out->append(entry.first); })));
 }
 
 bool Catalog::DropUnpinned() {

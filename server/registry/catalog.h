@@ -92,7 +92,7 @@ class Catalog {
   void SetProblem(const std::string& name, std::string problem);
   // Shows `now` in place of what was shown under its name, which is retired; null: nothing any
   // more.
-  void Show(const std::string& name, std::shared_ptr<ServedModel> now);
+  void Show(const std::string& name, const std::shared_ptr<ServedModel>& now);
   // Starts the shelves of new method folders and tries new generations.
   void LookAtFolder(const std::string& name, LoadedModel& loaded, const char* source);
   // Serves what another daemon on this folder has chosen meanwhile.

@@ -108,8 +108,10 @@ std::shared_ptr<const Model> CheckBase(const std::string& folder, Findings& find
   absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(*std::move(weights));
   if (!findings.Check(weights_path, file.status())) return nullptr;
   CheckTensors(weights_path, *file, ExpectedOf(*spec), findings);
-  if (findings.size() != before) return nullptr;
-  absl::StatusOr<std::shared_ptr<const Model>> model = Model::FromFile(*json, *std::move(file));
+  const absl::StatusOr<std::string> package = ReadFieldPackage(folder);
+  if (!findings.Check(package.status()) || findings.size() != before) return nullptr;
+  absl::StatusOr<std::shared_ptr<const Model>> model =
+      Model::FromFile(*json, *std::move(file), *package, FieldCode::kSealed);
   return findings.Check(folder, model.status()) ? *std::move(model) : nullptr;
 }
 
@@ -246,7 +248,7 @@ absl::StatusOr<GenerationFiles> ReadCandidateFiles(const std::string& folder) {
   GenerationFiles files;
   for (const GenerationFileRule& rule : kGenerationFileRules) {
     const std::string name(rule.name);
-    absl::StatusOr<std::string> bytes = ReadFile(folder + "/" + name, rule.bytes_max);
+    absl::StatusOr<std::string> bytes = ReadFile(absl::StrCat(folder, "/", name), rule.bytes_max);
     if (absl::IsNotFound(bytes.status())) continue;
     if (!bytes.ok()) return bytes.status();
     files[name] = *std::move(bytes);
@@ -266,7 +268,7 @@ void CheckLoneCandidate(const std::string& folder, const std::string& models, Fi
     known.insert(known.end(), others->begin(), others->end());
   }
   for (const std::string& one : known) {
-    const absl::StatusOr<std::shared_ptr<const Model>> model = Model::Load(one);
+    const absl::StatusOr<std::shared_ptr<const Model>> model = Model::Load(one, FieldCode::kSealed);
     if (!model.ok()) continue;
     const auto spec = ParseHypersolverSpec(files->at("hypersolver.json"), (*model)->state_shape());
     if (!spec.ok() || spec->base_digest != (*model)->base_digest()) continue;
@@ -300,6 +302,25 @@ std::vector<std::string> CheckModelFolder(const std::string& folder, const std::
   }
   for (const std::string& model : *all) CheckModel(model, findings);
   return findings.Take();
+}
+
+std::vector<std::string> ModelsWithCode(const std::string& folder) {
+  std::error_code error;
+  const std::string path = fs::weakly_canonical(folder, error).string();
+  std::vector<std::string> models = {path};
+  if (!fs::exists(fs::path(path) / "model.json", error)) {
+    models = ListModelFolders(path).value_or(std::vector<std::string>());
+  }
+  std::vector<std::string> lines;
+  for (const std::string& model : models) {
+    const absl::StatusOr<std::string> package = ReadFieldPackage(model);
+    if (!package.ok() || package->empty()) continue;
+    lines.push_back(OneLine(absl::StrCat(
+        model, "/", kFieldPackageFile, ": code, SHA-256 ", Sha256Hex(*package),
+        "; a program runs it only with --allow_code=", fs::path(model).filename().string(),
+        ", and then with all rights of that program: trust who made it")));
+  }
+  return lines;
 }
 
 }  // namespace hyperserve

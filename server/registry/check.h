@@ -14,4 +14,9 @@ namespace hyperserve {
 std::vector<std::string> CheckModelFolder(const std::string& folder,
                                           const std::string& models = "");
 
+// The models of a model folder or a repository that bring code, one line each: what the file is,
+// its SHA-256, and what runs it. Nothing is run. A file that cannot be read is CheckModelFolder's
+// matter.
+std::vector<std::string> ModelsWithCode(const std::string& folder);
+
 }  // namespace hyperserve

@@ -5,12 +5,14 @@
 #include <ctime>
 #include <filesystem>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/base/status.h"
 #include "core/io/file.h"
+#include "core/io/safetensors.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/repository.h"
@@ -20,7 +22,8 @@
 namespace hyperserve {
 namespace {
 
-constexpr const char* kModelFiles[] = {"model.json", "weights.safetensors", "calibration.json"};
+constexpr const char* kModelFiles[] = {"model.json", "weights.safetensors", kFieldPackageFile,
+                                       "calibration.json"};
 constexpr std::time_t kSettledSeconds = 2;
 
 struct stat StatOf(const std::string& path) {
@@ -61,7 +64,8 @@ bool IsSettled(const std::string& model_folder) {
   return true;
 }
 
-absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(const std::string& model_folder) {
+absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(
+    const std::string& model_folder, const std::set<std::string>& allow_code) {
   auto served = std::make_shared<ServedModel>();
   served->name = std::filesystem::path(model_folder).filename().string();
   HS_RETURN_IF_ERROR(CheckName(served->name));
@@ -69,7 +73,13 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(const std::string& 
                       ReadFile(model_folder + "/model.json", kModelJsonBytesMax));
   HS_ASSIGN_OR_RETURN(std::string weights,
                       ReadFile(model_folder + "/weights.safetensors", kModelWeightsBytesMax));
-  HS_ASSIGN_OR_RETURN(served->model, Model::FromBytes(served->spec_json, std::move(weights)));
+  HS_ASSIGN_OR_RETURN(const std::string package, ReadFieldPackage(model_folder));
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(weights));
+  if (!file.ok()) return Annotate(file.status(), "weights.safetensors");
+  const bool allowed = allow_code.contains(served->name);
+  HS_ASSIGN_OR_RETURN(served->model,
+                      Model::FromFile(served->spec_json, *std::move(file), package,
+                                      allowed ? FieldCode::kRun : FieldCode::kRefused));
   absl::StatusOr<Calibration> calibration =
       LoadCalibration(model_folder + "/calibration.json", *served->model);
   if (calibration.ok()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,8 +19,10 @@ std::string StampOfModel(const std::string& model_folder);
 bool IsSettled(const std::string& model_folder);
 
 // The model with its calibration, without corrections and not warmed. `problem` says why
-// calibration.json is not used. Fails as Model::FromBytes and ReadFile do, with kInvalidArgument
+// calibration.json is not used. The code that a model brings is run where `allow_code` has its
+// name, else the model is refused. Fails as Model::FromFile and ReadFile do, with kInvalidArgument
 // for a name that no folder of a repository may have.
-absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(const std::string& model_folder);
+absl::StatusOr<std::shared_ptr<ServedModel>> ReadModelFolder(
+    const std::string& model_folder, const std::set<std::string>& allow_code = {});
 
 }  // namespace hyperserve

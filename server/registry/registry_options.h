@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,14 +38,15 @@ struct PublishAsk {
 };
 
 struct RegistryOptions {
-  std::string repository;              // the folder
-  bool read_only = false;              // refuses Publish and Rollback, and writes no file
-  double gate_margin = 0;              // the margin of DecideGate
-  double poll_seconds = 0;             // between two looks at the folder; 0: never
-  DeviceRuntime* runtime = nullptr;    // the gate measures on it; must outlive the registry
-  int64_t publish_queue_limit = 0;     // waiting candidates; as many rollbacks
-  double examination_macs_max = 0;     // ExaminationMacs of one candidate; more is refused
-  double examination_seconds_max = 0;  // of the gate's measurement of one; more is refused
+  std::string repository;                 // the folder
+  std::set<std::string> allow_code = {};  // models whose field.pt2 is run
+  bool read_only = false;                 // refuses Publish and Rollback, and writes no file
+  double gate_margin = 0;                 // the margin of DecideGate
+  double poll_seconds = 0;                // between two looks at the folder; 0: never
+  DeviceRuntime* runtime = nullptr;       // the gate measures on it; must outlive the registry
+  int64_t publish_queue_limit = 0;        // waiting candidates; as many rollbacks
+  double examination_macs_max = 0;        // ExaminationMacs of one candidate; more is refused
+  double examination_seconds_max = 0;     // of the gate's measurement of one; more is refused
   // Warms a model or a generation before it is served. Called on the registry's thread. It may stop
   // where `interrupted` says yes. Empty: nothing is warmed.
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;

@@ -95,6 +95,7 @@ void LogCall(Environment& environment, const EndedCall& call, const grpc::Status
     if (!turn.log) return;
     others = turn.others;
   }
+  if (!Logs(LevelOf(status.error_code()))) return;
   LogLine line = NewLogLine();
   line.Add("call", call.name)
       .Add("id", call.id)
@@ -116,7 +117,7 @@ double Sum(const auto& values) {
 
 }  // namespace
 
-std::string PeerOf(const grpc::CallbackServerContext& context) {
+std::string PeerOf(const grpc::ServerContextBase& context) {
   return ClientOf(context.peer(), "").peer;
 }
 
@@ -164,6 +165,10 @@ Patience Call::patience() const {
           .cancelled = [flag = cancelled_] { return flag->load(std::memory_order_relaxed); }};
 }
 
+absl::Status Call::CheckUnread() const {
+  return environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max);
+}
+
 absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
   HS_RETURN_IF_ERROR(id_problem_);
   if (environment_->draining) {
@@ -173,6 +178,7 @@ absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
   if (registry == nullptr) {
     return absl::UnavailableError("the server is loading its models; try again");
   }
+  HS_RETURN_IF_ERROR(CheckUnread());
   return registry;
 }
 
@@ -181,8 +187,6 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> Call::Pin(const std::string& 
   if (environment_->memory_full) {
     return absl::ResourceExhaustedError("the process holds memory_max; try again");
   }
-  HS_RETURN_IF_ERROR(
-      environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max));
   HS_ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> served, registry->Pin(model));
   model_label_ = served->name;
   return served;
@@ -267,7 +271,7 @@ grpc::Status Call::End(const absl::Status& status) {
            .seconds = seconds},
           wire);
   context_->AddTrailingMetadata("hyperserve-request-id", id_);
-  if (wire.error_code() == grpc::RESOURCE_EXHAUSTED) {
+  if (wire.error_code() == grpc::RESOURCE_EXHAUSTED && retry_helps_) {
     const auto pushback = std::max(environment_->limits.retry_pushback, retry_after_);
     context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(pushback.count()));
   }

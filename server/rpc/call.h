@@ -36,6 +36,9 @@ class Call {
   // Takes the id that the request brings, unless it is empty or malformed; in the latter case Admit
   // fails. Call it before Admit.
   void TakeId(const std::string& asked);
+  // The call would fail again however often it is tried: RESOURCE_EXHAUSTED goes without a
+  // pushback.
+  void ForbidRetry() { retry_helps_ = false; }
 
   const std::string& id() const { return id_; }
   Clock::TimePoint deadline() const { return deadline_; }
@@ -43,12 +46,14 @@ class Call {
   Patience patience() const;
   Environment& environment() const { return *environment_; }
 
+  // kResourceExhausted: the client has not read earlier replies, so it gets no more.
+  absl::Status CheckUnread() const;
   // The registry. kUnavailable: the daemon is loading or draining. kInvalidArgument: the request's
-  // id is malformed.
+  // id is malformed. Else fails as CheckUnread does.
   absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
   // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, with
-  // kNotFound where there is no such model, and with kResourceExhausted where the client has not
-  // read earlier replies or the process has no memory to spare.
+  // kNotFound where there is no such model, and with kResourceExhausted where the process has no
+  // memory to spare.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Pin(const std::string& model);
   // Gives the work the call's deadline, cancellation and client, and names the plan in the call's
   // metrics. Call it once, before the work is submitted. From then on a shutdown waits for the
@@ -81,10 +86,11 @@ class Call {
   // Touched only by the thread that answers.
   int64_t rows_ = 0;  // that were solved
   std::chrono::milliseconds retry_after_{0};
+  bool retry_helps_ = true;
 };
 
 // The client's address without the port, in gRPC's spelling.
-std::string PeerOf(const grpc::CallbackServerContext& context);
+std::string PeerOf(const grpc::ServerContextBase& context);
 
 // The status as gRPC sends it. A code outside the table of docs/ARCHITECTURE.md becomes INTERNAL. A
 // message of more than 2,048 bytes is cut, since it travels in a header, and is made valid UTF-8.

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "server/rpc/environment.h"
+
 namespace hyperserve {
 
 // Starts a call whose headers have arrived; the reactor owns itself. Called on a thread of gRPC,
@@ -25,13 +27,14 @@ struct CallService {
 };
 
 // Adds the services to a server that is being built. The result must outlive the server. A call
-// that none of them knows is answered UNIMPLEMENTED with words.
+// that none of them knows is answered UNIMPLEMENTED with words, a log line and a count, of the call
+// `other`. The environment must outlive the server.
 struct RegisteredCalls {
   std::unique_ptr<grpc::CallbackGenericService> generic;
   // gRPC lists a service in reflection only if it has a method that is not generic.
   std::vector<std::unique_ptr<grpc::Service>> listed;
 };
-RegisteredCalls Register(const std::vector<const CallService*>& services,
+RegisteredCalls Register(const std::vector<const CallService*>& services, Environment* environment,
                          grpc::ServerBuilder& builder);
 
 }  // namespace hyperserve

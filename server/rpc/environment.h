@@ -14,9 +14,11 @@
 
 #include "server/batching/batcher.h"
 #include "server/calls/limits.h"
+#include "server/clock/alarm_clock.h"
 #include "server/clock/clock.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
+#include "server/net/call_ledger.h"
 #include "server/registry/registry.h"
 #include "server/rpc/arrival_ledger.h"
 #include "server/rpc/model_events.h"
@@ -51,6 +53,8 @@ class Environment {
   Clock::TimePoint started;
   // True: the process holds as much memory as it may. New calls are shed.
   std::atomic<bool> memory_full{false};
+  // Calls that are open, but those of Admin.
+  CallLedger calls;
   // Requests that are arriving.
   ArrivalLedger arrivals;
   // Replies that are on their way.
@@ -65,6 +69,8 @@ class Environment {
   std::string models_folder;
   // Calls that exist: their answer may still be on its way.
   std::atomic<int64_t> calls_in_flight{0};
+  // The limits of calls: what ends those that take too long.
+  AlarmClock alarms;
 
   // Null until the models are loaded and warm, and again at the end of a shutdown. While it is null
   // calls are answered UNAVAILABLE.

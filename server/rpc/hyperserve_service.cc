@@ -182,8 +182,9 @@ CallStart TellsOfServer(Environment* environment) {
                     v1::GetServerInfoReply* reply) {
         const std::chrono::duration<double> uptime =
             environment->clock->Now() - environment->started;
-        ToWire(environment->facts, uptime.count(), reply);
-        unary->Answer(absl::OkStatus());
+        const absl::Status unread = unary->call().CheckUnread();
+        if (unread.ok()) ToWire(environment->facts, uptime.count(), reply);
+        unary->Answer(unread);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "server/calls/limits.h"
 
 namespace hyperserve {
@@ -15,15 +16,21 @@ IncomingCall::IncomingCall(Environment* environment, grpc::GenericCallbackServer
     : environment_(environment),
       context_(context),
       request_(request),
+      kind_(kind),
       peer_(PeerOf(*context)),
       call_(environment, context, name, kind) {
   line_->call = this;
 }
 
 void IncomingCall::Read() {
+  if (const absl::Status open = Open(); !open.ok()) {
+    claimed_ = true;
+    Finish(call_.End(open));
+    return;
+  }
   const Clock::TimePoint limit =
       environment_->clock->Now() + environment_->limits.request_arrival_max;
-  Alarm(arrival_alarm_, std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
+  Alarm(std::min(limit, call_.deadline()), &IncomingCall::GiveUpArrival);
   arrival_ = environment_->arrivals.Join(environment_->clock->Now(), [line = line_] {
     const std::lock_guard lock(line->mutex);
     if (line->call != nullptr) line->call->ShedArrival();
@@ -31,16 +38,24 @@ void IncomingCall::Read() {
   StartRead(&received_);
 }
 
+// Whoever reaches Admin may always act.
+absl::Status IncomingCall::Open() {
+  if (kind_ == CallKind::kAdmin) return absl::OkStatus();
+  HS_RETURN_IF_ERROR(environment_->calls.Join(peer_));
+  counted_ = true;
+  return absl::OkStatus();
+}
+
 void IncomingCall::OnReadDone(bool ok) {
   environment_->arrivals.Leave(arrival_);
   if (!Claim()) return;
-  ++line_->alarm;  // the arrival's alarm counts no more
+  CallOffAlarm();
   absl::Status status;
   if (ok) {
     status = Decode();
   } else if (context_->IsCancelled()) {
     status = absl::CancelledError(
-        "no whole request arrived: the client went away, or it is over receive_bytes_max");
+        "no whole request arrived: the client went away, or connections hold too much memory");
   } else {
     status = absl::InvalidArgumentError("the call brought no request message");
   }
@@ -52,6 +67,14 @@ void IncomingCall::OnReadDone(bool ok) {
 }
 
 absl::Status IncomingCall::Decode() {
+  const auto bytes = static_cast<int64_t>(received_.Length());
+  if (bytes > environment_->limits.receive_bytes_max) {
+    received_.Clear();
+    call_.ForbidRetry();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the request has ", bytes, " bytes, more than receive_bytes_max = ",
+                     environment_->limits.receive_bytes_max, "; send fewer rows at a time"));
+  }
   grpc::ProtoBufferReader reader(&received_);
   const bool parsed = request_->ParseFromZeroCopyStream(&reader);
   received_.Clear();
@@ -77,19 +100,20 @@ void IncomingCall::ShedArrival() {
 
 void IncomingCall::TryCancel() { context_->TryCancel(); }
 
-void IncomingCall::CancelAt(Clock::TimePoint limit) {
-  Alarm(reply_alarm_, limit, &IncomingCall::TryCancel);
+void IncomingCall::CancelAt(Clock::TimePoint limit) { Alarm(limit, &IncomingCall::TryCancel); }
+
+void IncomingCall::Alarm(Clock::TimePoint limit, void (IncomingCall::*act)()) {
+  const std::lock_guard lock(line_->mutex);
+  if (line_->call == nullptr) return;
+  line_->alarm = environment_->alarms.Set(limit - environment_->clock->Now(), [line = line_, act] {
+    const std::lock_guard lock(line->mutex);
+    if (line->call != nullptr) (line->call->*act)();
+  });
 }
 
-void IncomingCall::Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)()) {
-  const auto left = limit - environment_->clock->Now();
-  alarm.Set(std::chrono::system_clock::now() +
-                std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-            [line = line_, number = ++line_->alarm, act](bool fired) {
-              if (!fired) return;
-              const std::lock_guard lock(line->mutex);
-              if (line->call != nullptr && line->alarm == number) (line->call->*act)();
-            });
+void IncomingCall::CallOffAlarm() {
+  const std::lock_guard lock(line_->mutex);
+  environment_->alarms.CallOff(line_->alarm);
 }
 
 grpc::ByteBuffer IncomingCall::Serialize(const google::protobuf::Message& message) {
@@ -109,8 +133,10 @@ void IncomingCall::OnDone() {
   {
     const std::lock_guard lock(line_->mutex);
     line_->call = nullptr;
+    environment_->alarms.CallOff(line_->alarm);
   }
   environment_->arrivals.Leave(arrival_);
+  if (counted_) environment_->calls.Leave(peer_);
   Gone();
 }
 

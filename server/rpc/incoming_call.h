@@ -4,7 +4,6 @@
 #pragma once
 
 #include <google/protobuf/message.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
@@ -16,6 +15,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "server/clock/alarm_clock.h"
 #include "server/clock/clock.h"
 #include "server/rpc/call.h"
 #include "server/rpc/environment.h"
@@ -23,8 +23,8 @@
 
 namespace hyperserve {
 
-// Create it with new: a derived class deletes itself in Gone. gRPC's threads and its alarms call it
-// at the same time.
+// Create it with new: a derived class deletes itself in Gone. gRPC's threads and the alarm clock's
+// call it at the same time.
 class IncomingCall : public grpc::ServerGenericBidiReactor {
  public:
   // Belongs to the thread that begins, then to the one that answers.
@@ -33,8 +33,8 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
 
  protected:
   // Reads the request into `request`, which lives as long as the call. Then calls Begin, or, where
-  // no whole request arrived in time or it does not decode, Finish. `environment` and `context`
-  // must outlive the call.
+  // no whole request arrived in time, it does not decode or too many calls are open, Finish.
+  // `environment` and `context` must outlive the call.
   IncomingCall(Environment* environment, grpc::GenericCallbackServerContext* context,
                std::string_view name, CallKind kind, google::protobuf::Message* request);
   ~IncomingCall() override = default;
@@ -57,30 +57,32 @@ class IncomingCall : public grpc::ServerGenericBidiReactor {
   // What an alarm that fires late may touch; OnDone empties it.
   struct Line {
     std::mutex mutex;
-    IncomingCall* call;         // guarded by mutex; null: the call is gone
-    std::atomic<int> alarm{0};  // the number of the one that counts
+    // Guarded by mutex.
+    IncomingCall* call;        // null: the call is gone
+    AlarmClock::Ticket alarm;  // a call has one at a time
   };
 
   void OnReadDone(bool ok) final;
   void OnDone() final;
-  void Alarm(grpc::Alarm& alarm, Clock::TimePoint limit, void (IncomingCall::*act)());
+  void Alarm(Clock::TimePoint limit, void (IncomingCall::*act)());
+  void CallOffAlarm();
   void GiveUpArrival();
   void ShedArrival();
   void TryCancel();
+  absl::Status Open();
   absl::Status Decode();
   bool Claim() { return !claimed_.exchange(true); }  // who begins or refuses
 
   Environment* const environment_;
   grpc::GenericCallbackServerContext* const context_;
   google::protobuf::Message* const request_;
+  const CallKind kind_;
   const std::string peer_;
   Call call_;
   const std::shared_ptr<Line> line_ = std::make_shared<Line>();
-  // Each is set at most once and ends with the call: gRPC hands an alarm that is called off to
-  // another thread, which must be woken for it, so no caller waits for that.
-  grpc::Alarm arrival_alarm_, reply_alarm_;
   std::atomic<bool> claimed_ = false;
-  int64_t arrival_ = 0;  // its ticket in the ledger
+  int64_t arrival_ = 0;   // its ticket in the ledger of arrivals
+  bool counted_ = false;  // in the ledger of calls
   grpc::ByteBuffer received_;
 };
 

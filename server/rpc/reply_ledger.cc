@@ -19,6 +19,8 @@ ReplyLedger::Hold::~Hold() {
 }
 
 ReplyLedger::Hold ReplyLedger::Take(const std::string& peer, int64_t bytes) {
+  // An account ends at 0 bytes, so a reply without any, like UnloadModel's, has none.
+  if (bytes == 0) return {};
   const std::lock_guard lock(mutex_);
   bytes_ += bytes;
   of_peer_[peer] += bytes;

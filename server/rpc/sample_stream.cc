@@ -32,13 +32,16 @@ void SampleStream::Begin() {
   ask_ = ask_of_(request_);
   call().TakeId(ask_.sample.terms.request_id);
   status_ = Prepare();
-  const auto left = call().deadline() - environment_->clock->Now();
-  deadline_alarm_.Set(std::chrono::system_clock::now() +
-                          std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-                      [weak = std::weak_ptr(self)](bool fired) {
-                        const std::shared_ptr<SampleStream> late = fired ? weak.lock() : nullptr;
-                        if (late) late->GiveUp();
-                      });
+  {
+    const std::lock_guard lock(mutex_);
+    if (self_ != nullptr) {
+      deadline_alarm_ = environment_->alarms.Set(call().deadline() - environment_->clock->Now(),
+                                                 [weak = std::weak_ptr(self)] {
+                                                   if (const auto late = weak.lock())
+                                                     late->GiveUp();
+                                                 });
+    }
+  }
   begun_ = true;
   Pump();
 }
@@ -149,13 +152,8 @@ void SampleStream::TakeChunk(int64_t chunk, absl::StatusOr<WorkResult> result,
 }
 
 void SampleStream::SubmitLater(int64_t chunk) {
-  auto alarm = std::make_shared<grpc::Alarm>();
-  grpc::Alarm& pending = *alarm;  // its callback owns it until it has fired
-  pending.Set(std::chrono::system_clock::now() + environment_->limits.retry_pushback,
-              [self = self_, alarm = std::move(alarm), chunk](bool) mutable {
-                const auto fired = std::move(alarm);
-                self->Submit(chunk);
-              });
+  environment_->alarms.Set(environment_->limits.retry_pushback,
+                           [self = self_, chunk] { self->Submit(chunk); });
 }
 
 void SampleStream::OnWriteDone(bool ok) {
@@ -187,6 +185,7 @@ void SampleStream::Gone() {
   std::shared_ptr<SampleStream> last;
   const std::lock_guard lock(mutex_);
   last.swap(self_);
+  environment_->alarms.CallOff(deadline_alarm_);
 }
 
 }  // namespace hyperserve

@@ -4,7 +4,6 @@
 // never: a later chunk that finds the queues full is submitted again after retry_pushback.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -16,6 +15,7 @@
 #include "server/batching/work.h"
 #include "server/calls/flow.h"
 #include "server/calls/info.h"
+#include "server/clock/alarm_clock.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/incoming_call.h"
 #include "server/rpc/reply_ledger.h"
@@ -23,7 +23,7 @@
 namespace hyperserve {
 
 // Owns itself: it lives until gRPC and the batcher are done with it. gRPC's threads, the solver
-// threads and gRPC's alarms call it at the same time.
+// threads and the alarm clock's call it at the same time.
 class SampleStream final : public IncomingCall {
  public:
   using AskOf = StreamAsk (*)(const v1::SampleStreamRequest&);
@@ -59,7 +59,6 @@ class SampleStream final : public IncomingCall {
   const AskOf ask_of_;
   std::atomic<bool> begun_ = false;
   Environment* const environment_;
-  grpc::Alarm deadline_alarm_;  // ends the stream of a client that never reads
   // Fixed by Begin.
   StreamAsk ask_;
   PreparedStream stream_;
@@ -69,6 +68,7 @@ class SampleStream final : public IncomingCall {
   std::mutex mutex_;
   // All below guarded by mutex_.
   std::shared_ptr<SampleStream> self_;  // until OnDone
+  AlarmClock::Ticket deadline_alarm_;   // ends the stream of a client that never reads
   std::map<int64_t, Solved> solved_;    // chunks that wait to be written
   grpc::ByteBuffer in_writing_;         // gRPC reads it while writing_
   ReplyLedger::Hold hold_of_writing_;

@@ -73,15 +73,17 @@ void WatchModels::Begin() {
     Stop(registry.status());
     return;
   }
-  const auto left = call().deadline() - environment_->clock->Now();
-  deadline_alarm_.Set(
-      std::chrono::system_clock::now() +
-          std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
-      [weak = std::weak_ptr(self)](bool fired) {
-        const std::shared_ptr<WatchModels> late = fired ? weak.lock() : nullptr;
-        if (late)
-          late->Stop(absl::DeadlineExceededError("the call's deadline passed; watch again"));
-      });
+  const auto late = [weak = std::weak_ptr(self)] {
+    const std::shared_ptr<WatchModels> watcher = weak.lock();
+    if (watcher == nullptr) return;
+    watcher->Stop(absl::DeadlineExceededError("the call's deadline passed; watch again"));
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (self_ == nullptr) return;
+    deadline_alarm_ =
+        environment_->alarms.Set(call().deadline() - environment_->clock->Now(), late);
+  }
   // Joined first: what changes meanwhile is told twice rather than never.
   const int64_t listener =
       environment_->events.Join([weak = std::weak_ptr(self)](const RegistryEvent* event) {
@@ -178,6 +180,7 @@ void WatchModels::Gone() {
     const std::lock_guard lock(mutex_);
     listener = listener_;
     last.swap(self_);
+    environment_->alarms.CallOff(deadline_alarm_);
   }
   environment_->events.Leave(listener);
 }

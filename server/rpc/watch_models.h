@@ -2,7 +2,6 @@
 // deadline, or the daemon's end. A client that does not read is dropped once many events wait.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
@@ -11,14 +10,15 @@
 
 #include "absl/status/status.h"
 #include "hyperserve/v1/admin.pb.h"
+#include "server/clock/alarm_clock.h"
 #include "server/registry/registry_options.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/incoming_call.h"
 
 namespace hyperserve {
 
-// Owns itself until gRPC is done with it. gRPC's threads, its alarms and the registry's thread call
-// it at the same time. Create it with new.
+// Owns itself until gRPC is done with it. gRPC's threads, the alarm clock's and the registry's
+// call it at the same time. Create it with new.
 class WatchModels final : public IncomingCall {
  public:
   WatchModels(Environment* environment, grpc::GenericCallbackServerContext* context);
@@ -35,12 +35,12 @@ class WatchModels final : public IncomingCall {
 
   v1::WatchModelsRequest request_;
   Environment* const environment_;
-  grpc::Alarm deadline_alarm_;
 
   std::mutex mutex_;
   // All below guarded by mutex_.
   std::shared_ptr<WatchModels> self_;  // until Gone
-  int64_t listener_ = 0;               // of environment_->events; 0: none
+  AlarmClock::Ticket deadline_alarm_;
+  int64_t listener_ = 0;  // of environment_->events; 0: none
   std::deque<v1::WatchModelsReply> waiting_;
   grpc::ByteBuffer in_writing_;  // gRPC reads it while writing_
   absl::Status status_;          // not OK: to be ended with it

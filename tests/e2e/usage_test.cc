@@ -80,6 +80,19 @@ TEST(Usage, UnknownOptionsAreAnsweredWithTheKnownOnes) {
                    "--modle is not an option of sample; it takes --model, --plan, ");
 }
 
+TEST(Usage, ValuesThatDoNotFitAreToldInOurWords) {
+  for (const auto& [option, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"--solvers=1.5", "a whole number below 2^31"},
+           {"--solvers=99999999999", "a whole number below 2^31"},
+           {"--queue_rows_max=x", "a whole number below 2^63"},
+           {"--drain_seconds=soon", "a number"},
+           {"--read_only=maybe", "true or false"}}) {
+    ExpectUsageError({HYPERSERVE_BINARY, option}, "hyperserve: " + option + " is not " + wanted);
+  }
+  ExpectUsageError({HYPERSERVE_BINARY, "--solvers", "two"}, "--solvers=two is not a whole number");
+  ExpectUsageError({HYPERSERVE_BINARY, "--models="}, "--models= names no folder");
+}
+
 TEST(Usage, SlipsOfTheTrainer) {
   const auto expect = [](std::vector<std::string> words, const std::string& said) {
     words.insert(words.begin(), HYPERSERVE_TRAIN_BINARY);

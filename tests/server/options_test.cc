@@ -51,6 +51,7 @@ TEST(Options, Bounds) {
   ExpectRefused({.drain_seconds = std::numeric_limits<double>::quiet_NaN()}, "--drain_seconds");
   ExpectRefused({.gate_margin = 1.0000001}, "--gate_margin=1.0000001 is not within [0, 1]");
   ExpectRefused({.queue_rows_max = 100, .request_rows_max = 101}, "could never be queued");
+  ExpectRefused({.models = ""}, "--models= names no folder");
   ExpectRefused({.device = "tpu"}, "--device=tpu");
   ExpectRefused({.device = "cuda:"}, "--device=cuda:");
   ExpectRefused({.device = "cuda:x"}, "--device=cuda:x");

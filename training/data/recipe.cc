@@ -9,6 +9,8 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/plan.h"
+#include "core/plan/smallest_tolerance.h"
 #include "hyperserve/v1/model.pb.h"
 #include "training/data/density.h"
 
@@ -26,6 +28,21 @@ absl::Status Wrong(std::string_view field, std::string_view what) {
 
 absl::Status Check(bool holds, std::string_view field, std::string_view what) {
   return holds ? absl::OkStatus() : Wrong(field, what);
+}
+
+// An adaptive plan whose tolerance the arithmetic of `tier` can meet; else a solve goes on to the
+// step limit, and its rounding errors are taken for the truth.
+absl::Status CheckTolerance(const AdaptivePlan& plan, Tier tier, std::string_view field) {
+  return Check(
+      std::max(plan.rtol, plan.atol) >= SmallestTolerance(tier), field,
+      absl::StrCat(PrintPlan({.choice = plan}), " cannot be met by tier ", Absl(TierName(tier)),
+                   "; the smallest sensible tolerance is ", SmallestTolerance(tier)));
+}
+
+absl::Status CheckTruth(const std::string& text, Tier tier, std::string_view field) {
+  const auto plan = ParseAdaptivePlan(text);
+  HS_RETURN_IF_ERROR(Annotate(plan.status(), field));
+  return CheckTolerance(*plan, tier, field);
 }
 
 absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& field) {
@@ -111,7 +128,7 @@ absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
 absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "hypersolver.optimiser"));
   HS_RETURN_IF_ERROR(fit.has_solver() ? CheckLearnedFit(fit) : CheckCorrectionFit(fit));
-  HS_RETURN_IF_ERROR(Annotate(ParseAdaptivePlan(fit.truth()).status(), "hypersolver.truth"));
+  HS_RETURN_IF_ERROR(CheckTruth(fit.truth(), Tier::kExact, "hypersolver.truth"));
   HS_RETURN_IF_ERROR(Check(fit.truth_rows() >= 1, "hypersolver.truth_rows", "at least 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_every() >= 1, "hypersolver.check_every", "at least 1"));
   HS_RETURN_IF_ERROR(Check(fit.check_rows() >= 1, "hypersolver.check_rows", "at least 1"));
@@ -168,6 +185,9 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
                              "calibrate.plans", absl::StrCat(text, " is not a classical plan")));
     HS_RETURN_IF_ERROR(Check(plan->tier == Tier::kExact, "calibrate.plans",
                              absl::StrCat(text, ": tiers stand in calibrate.tiers")));
+    if (const AdaptivePlan* const adaptive = plan->adaptive()) {
+      HS_RETURN_IF_ERROR(CheckTolerance(*adaptive, Tier::kExact, "calibrate.plans"));
+    }
   }
   for (const std::string& tier : calibrate.tiers()) {
     HS_RETURN_IF_ERROR(Check(TierFromName(tier).has_value(), "calibrate.tiers",
@@ -176,7 +196,9 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
   HS_RETURN_IF_ERROR(Check(calibrate.default_agreement() >= 0 && calibrate.default_agreement() <= 1,
                            "calibrate.default_agreement", "from 0 to 1"));
   HS_RETURN_IF_ERROR(
-      Annotate(ParseAdaptivePlan(calibrate.reference()).status(), "calibrate.reference"));
+      Check(calibrate.default_error() >= 0, "calibrate.default_error", "not negative"));
+  // It is solved in tier double, whatever the tiers of the plans.
+  HS_RETURN_IF_ERROR(CheckTruth(calibrate.reference(), Tier::kDouble, "calibrate.reference"));
   HS_RETURN_IF_ERROR(Check(calibrate.rows() >= 1, "calibrate.rows", "at least 1"));
   return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
 }

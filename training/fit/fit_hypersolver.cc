@@ -274,6 +274,11 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   }
   const training::HypersolverFit& fit_recipe = recipe.hypersolver();
   const Model& model = *options.model;
+  if (model.spec().field_package && fit_recipe.trajectory_share() > 0) {
+    return absl::FailedPreconditionError(
+        "a share of trajectories needs derivatives of f, and this model's field is code "
+        "(field.pt2), which has none: set trajectory_share to 0");
+  }
   FittedHypersolver result;
   HS_ASSIGN_OR_RETURN(result.spec, RecipeHypersolverSpec(recipe, model));
   HS_ASSIGN_OR_RETURN(

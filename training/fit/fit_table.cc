@@ -142,7 +142,8 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
   TensorMap tensors = TrainableCopies(best.tensors, validation.start.device());
   const bool has_nodes = solves.table.evaluations > 0;
   at::Tensor nodes = has_nodes ? tensors.at(DepthName(solves.table)) : at::Tensor();
-  if (has_nodes) nodes.requires_grad_(solves.space.field.uses_depth());
+  const Net& field = solves.space.field;
+  if (has_nodes) nodes.requires_grad_(field.uses_depth() && field.has_derivatives());
   const auto check = [&](int iteration) {
     const int done = iteration + 1;
     if (has_nodes && nodes.requires_grad()) {

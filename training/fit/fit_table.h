@@ -68,8 +68,10 @@ double StepSeconds(const TableSolves& solves, const FittedTable& start, const Un
                    int64_t rows);
 
 // AdamW on the EndError of drawn rows, from `start`. The depths s_i are fitted too where f reads
-// the depth, and stay within the span. The tensors of the least error on the validation rows are
-// kept, so on them the result never errs more than its start. Fails as Optimise does.
+// the depth, and stay within the span. Where f is code without derivatives, the fit moves what no
+// further evaluation follows: the last row of the table, and the readout. The tensors of the least
+// error on the validation rows are kept, so on them the result never errs more than its start.
+// Fails as Optimise does.
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      FittedTable start, RandomStream& stream);

@@ -104,7 +104,8 @@ absl::Status CheckHeldOut(const Recipe& recipe, const ModelSpec& spec,
 void FillCalibration(const Recipe& recipe, const Model& model, const DeviceRuntime& runtime,
                      Calibration& calibration) {
   calibration.base_digest = model.base_digest();
-  calibration.reference = recipe.calibrate().reference() + "/double";
+  const absl::StatusOr<Plan> reference = ParsePlan(recipe.calibrate().reference());
+  if (reference.ok()) calibration.reference = PrintPlan(ReferenceOf(model, *reference));
   calibration.rows = recipe.calibrate().rows();
   for (const DeviceInfo& device : ListDevices()) {
     if (device.name == runtime.device()) calibration.device = device.description;

@@ -31,11 +31,14 @@ namespace {
 // Runs of one batch that are timed, and the seconds after which no further one begins.
 constexpr size_t kTimedRuns = 5;
 constexpr double kTimedSeconds = 0.5;
+// The finest tolerance of a reference in float32; below it rounding decides.
+constexpr double kSingleTolerance = 1e-6;
 // From one batch size that is timed to the next.
 constexpr int64_t kBatchGrowth = 8;
 
 // How a solve gives the log-density that Sample returns beside its state.
 LogDensity DensityOf(const Solve& solve) {
+  if (solve.model->spec().field_package) return LogDensity::kNone;
   if (solve.model->spec().kind != ModelKind::kFlow || solve.plan.tier == Tier::kFast ||
       solve.model->state_elements() > kTangentsMax) {
     return LogDensity::kNone;
@@ -98,10 +101,19 @@ absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
   return TimedSolve(runtime, solve, inputs, seconds, [&](int64_t rows) { progress.Advance(rows); });
 }
 
+Plan ReferenceOf(const Model& model, Plan plan) {
+  plan.tier = model.spec().field_package ? Tier::kExact : Tier::kDouble;
+  auto* const adaptive = std::get_if<AdaptivePlan>(&plan.choice);
+  if (adaptive != nullptr && plan.tier == Tier::kExact) {
+    adaptive->rtol = std::max(adaptive->rtol, kSingleTolerance);
+    adaptive->atol = std::max(adaptive->atol, kSingleTolerance);
+  }
+  return plan;
+}
+
 absl::StatusOr<Measurer> Measurer::Make(DeviceRuntime& runtime, Options options) {
   Measurer measurer(runtime, std::move(options));
-  Plan reference = measurer.options_.reference;
-  reference.tier = Tier::kDouble;
+  const Plan reference = ReferenceOf(*measurer.options_.model, measurer.options_.reference);
   Solve solve = measurer.SolveOf(reference, nullptr);
   solve.log_density = DensityOf(solve);
   HS_ASSIGN_OR_RETURN(measurer.reference_, RunSolve(runtime, solve, measurer.options_.inputs));

@@ -36,6 +36,10 @@ struct Solve {
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs);
 
+// The plan of a reference: in tier double; of a field that is code, which computes in float32, in
+// tier exact and with no tolerance below 1e-6.
+Plan ReferenceOf(const Model& model, Plan plan);
+
 // A set of rows with its reference solution. Not thread-safe.
 class Measurer {
  public:
@@ -46,7 +50,7 @@ class Measurer {
     Plan reference;
     int64_t batch = 256;
   };
-  // Solves the reference, in tier double. `runtime` must outlive the Measurer. Fails as RunSolve
+  // Solves the reference (ReferenceOf). `runtime` must outlive the Measurer. Fails as RunSolve
   // does.
   static absl::StatusOr<Measurer> Make(DeviceRuntime& runtime, Options options);
 

@@ -51,8 +51,8 @@ absl::StatusOr<Bench> MakeBench(const Recipe& recipe, DeviceRuntime& runtime,
                                 const std::shared_ptr<const Model>& model,
                                 const std::string& data_folder) {
   const Direction direction = ServedDirection(model->spec());
-  HS_ASSIGN_OR_RETURN(Plan reference, ParsePlan(recipe.calibrate().reference()));
-  reference.tier = Tier::kDouble;
+  HS_ASSIGN_OR_RETURN(const Plan asked, ParsePlan(recipe.calibrate().reference()));
+  const Plan reference = ReferenceOf(*model, asked);
   HS_ASSIGN_OR_RETURN(const InputSource source,
                       InputSource::Make(recipe, model->spec(), direction, data_folder));
   HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));

@@ -40,7 +40,7 @@ struct Bench {
   absl::StatusOr<Solution> Run(const Plan& plan,
                                const std::shared_ptr<const Hypersolver>& correction) const;
 };
-// Takes as many rows as the recipe calibrates on and solves the reference, in tier double. Fails as
+// Takes as many rows as the recipe calibrates on and solves the reference (ReferenceOf). Fails as
 // InputSource and RunSolve do.
 absl::StatusOr<Bench> MakeBench(const Recipe& recipe, DeviceRuntime& runtime,
                                 const std::shared_ptr<const Model>& model,

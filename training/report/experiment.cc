@@ -220,9 +220,9 @@ absl::StatusOr<PlanCalibration> MeasureOn(const Bench& bench, Measurer& one_batc
 
 absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& runtime,
                                          const std::string& model_folder,
-                                         const std::string& data_folder) {
+                                         const std::string& data_folder, FieldCode code) {
   if (!recipe.has_calibrate()) return absl::InvalidArgumentError("the recipe holds no calibrate");
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(model_folder, code));
   HS_ASSIGN_OR_RETURN(const std::vector<Served> served, ServedGenerations(model_folder, *model));
   HS_ASSIGN_OR_RETURN(const auto plans, PlansOf(recipe, *model, served));
   HS_ASSIGN_OR_RETURN(const Bench bench, MakeBench(recipe, runtime, model, data_folder));

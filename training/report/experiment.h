@@ -35,10 +35,11 @@ struct Experiment {
 // - beside each alpha(x):K of the recipe, the same step with the generation of another method of
 //   two stages and second order, which was never fitted to it: hyper_alpha(x):K.
 // Blocks for seconds to minutes; writes no file. Fails as MakeBench, ServedGenerations, LoadImages
-// and Measurer::Measure do.
+// and Measurer::Measure do. `code`: as of Model::Load.
 absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& runtime,
                                          const std::string& model_folder,
-                                         const std::string& data_folder);
+                                         const std::string& data_folder,
+                                         FieldCode code = FieldCode::kRefused);
 
 // One line a plan, with commas, after a line of remarks and a line of names.
 std::string ExperimentTable(const Experiment& experiment);

@@ -134,12 +134,12 @@ absl::StatusOr<SolverTableRows> TableRows(const TableSpec& table, const Safetens
 
 absl::StatusOr<ReportContent> GatherReport(const Recipe& recipe, DeviceRuntime& runtime,
                                            const std::string& model_folder,
-                                           const std::string& data_folder) {
+                                           const std::string& data_folder, FieldCode code) {
   if (!recipe.has_calibrate()) return absl::InvalidArgumentError("the recipe holds no calibrate");
   Recipe batch = recipe;
   batch.mutable_calibrate()->set_rows(
       std::min(recipe.calibrate().rows(), recipe.calibrate().batch()));
-  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(model_folder));
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(model_folder, code));
   ReportContent content{
       .name = recipe.name(), .kind = model->spec().kind, .rows = batch.calibrate().rows()};
   HS_ASSIGN_OR_RETURN(content.calibration, CalibrationOf(model_folder, *model));

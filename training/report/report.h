@@ -19,7 +19,8 @@ namespace hyperserve {
 // asked to stop. Also fails as reading, HeldOutMeasurer and RunSolve do.
 absl::StatusOr<ReportContent> GatherReport(const Recipe& recipe, DeviceRuntime& runtime,
                                            const std::string& model_folder,
-                                           const std::string& data_folder);
+                                           const std::string& data_folder,
+                                           FieldCode code = FieldCode::kRefused);
 
 // The rows of a heat map: states x_1 to x_n by rows, x_0 and slopes by columns. `tensors` are those
 // of a weights file that ExpectedCoefficients names; kNotFound: one is missing.

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import types
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -69,8 +70,9 @@ def staged_model(
     spec: Mapping[str, Any],
     tensors: Mapping[str, Array],
     program: str | os.PathLike[str] | None,
+    others: Mapping[str, bytes] = types.MappingProxyType({}),
 ) -> Iterator[pathlib.Path]:
-    """Writes model.json and weights.safetensors, checks them, and yields them as the one model of a repository that no daemon
+    """Writes model.json, weights.safetensors and `others` by name, checks them, and yields them as the one model of a repository that no daemon
     sees. They take the name `folder`, which is new, when the block ends; if it fails, nothing of them is left."""
     path = pathlib.Path(folder).absolute()
     if path.exists():
@@ -82,6 +84,8 @@ def staged_model(
     try:
         write_json(staged / "model.json", spec)
         write_safetensors(staged / "weights.safetensors", tensors)
+        for name, content in others.items():
+            (staged / name).write_bytes(content)
         check(staged, program)
         yield staged
         sync_all(staged)

@@ -68,7 +68,8 @@ absl::Status StepGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");
   if (!SlotRunSupports(spec)) {
     return absl::UnimplementedError(
-        "steps with densities, derivatives, saved states, depths or tables are not captured");
+        "steps with densities, derivatives, saved states, depths or tables, or of a field.pt2, are "
+        "not captured");
   }
   const std::lock_guard lock(mutex_);
   const Step* step = Find(spec, rows);

@@ -17,6 +17,9 @@ namespace {
 
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
+  if (spec.model->spec().field_package) {
+    return absl::UnimplementedError("it solves fields of layers only, no field.pt2");
+  }
   if (spec.tier != Tier::kFast) return absl::UnimplementedError("it has tier fast only");
   if (!spec.model->spec().condition.empty()) {
     return absl::UnimplementedError("it solves models without a condition only");

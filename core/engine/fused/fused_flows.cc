@@ -71,6 +71,9 @@ absl::Status CheckAdaptive(const BatchSpec& spec) {
 
 // What the fused engine does not do for any weights.
 absl::Status CheckTask(const BatchSpec& spec) {
+  if (spec.model->spec().field_package) {
+    return absl::UnimplementedError("it solves fields of layers only, no field.pt2");
+  }
   const ModelSpec& model = spec.model->spec();
   if (model.kind != ModelKind::kFlow) return absl::UnimplementedError("it solves flows only");
   if (!model.condition.empty()) {

@@ -22,6 +22,7 @@
 #include "core/engine/readable/solve_setup.h"
 #include "core/io/tensor.h"
 #include "core/model/net/net.h"
+#include "core/model/spec/spec.h"
 #include "core/ode/solve_options.h"
 #include "core/plan/method.h"
 #include "core/plan/row_status.h"
@@ -351,8 +352,9 @@ class SlotRun final : public Run {
 
 bool SlotRunSupports(const BatchSpec& spec) {
   const SolveOptions options = OptionsOf(spec);
-  return spec.model->spec().condition.empty() && spec.grid.uniform() && spec.save_at.empty() &&
-         !spec.want_depth && spec.log_density == LogDensity::kNone &&
+  const ModelSpec& model = spec.model->spec();
+  return model.condition.empty() && !model.field_package && spec.grid.uniform() &&
+         spec.save_at.empty() && !spec.want_depth && spec.log_density == LogDensity::kNone &&
          spec.derivative == Derivative::kNone && options.s0 < options.s1 &&
          !RunsFromTable(spec.method.method);
 }

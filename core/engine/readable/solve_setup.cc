@@ -59,8 +59,7 @@ SolverTable<TableCoefficient> TableFor(const BatchSpec& spec, int64_t steps, at:
     return BindTable(ClassicalTable(plan, span[0], span[1]));
   }
   const Hypersolver::TableFacts& table = *spec.correction->table(steps);
-  auto bound = BindTable(*table.spec, spec.model->state_shape(),
-                         spec.correction->weights().Tensors(device, SolveDtype(spec)), table.nodes);
+  auto bound = *spec.correction->tables().Get(*table.spec, table.nodes, device, SolveDtype(spec));
   if (!spec.want_distance) bound.distance.reset();
   return bound;
 }

@@ -106,11 +106,11 @@ class Packer {
       if (IsConstant(input)) return;
       for (int output = 0; output < layer.outputs; ++output) {
         for (int tap = 0; tap < kTaps; ++tap) {
-          const float weight =
-              layer.weight[static_cast<size_t>((output * inputs + from) * kTaps + tap)];
+          const int place = (output * inputs + from) * kTaps + tap;
+          const float weight = layer.weight[static_cast<size_t>(place)];
           const int tile = (tap * made.outputs / 8 + output / 8) * (columns / 8) + to / 8;
-          const __half half = __float2half_rn(weight);
-          Put(made.offset + static_cast<size_t>(tile * 64 + output % 8 * 8 + to % 8) * 2, half);
+          const int half = tile * 64 + output % 8 * 8 + to % 8;
+          Put(made.offset + static_cast<size_t>(half) * sizeof(__half), __float2half_rn(weight));
         }
       }
     });
@@ -131,7 +131,8 @@ class Packer {
       const int table = input == ConvInput::kStep ? 2 : 2 + kConvBorderClasses;
       for (int border = 0; border < kConvBorderClasses; ++border) {
         for (int output = 0; output < layer.outputs; ++output) {
-          const float* taps = &layer.weight[static_cast<size_t>((output * inputs + from) * kTaps)];
+          const int place = (output * inputs + from) * kTaps;
+          const float* taps = &layer.weight[static_cast<size_t>(place)];
           Put(at((table + border) * made.outputs + output), SumOfTaps(taps, border));
         }
       }
@@ -152,9 +153,10 @@ class Packer {
       PutOfTable(i, static_cast<float>(table.nodes[static_cast<size_t>(i)]));
       const int diagonal = kConvTableFirst + 2 * i * kConvChannelsMax;
       for (int channel = 0; channel < model_.channels; ++channel) {
-        PutOfTable(diagonal + channel, MapOf(table, i, -1)[channel * (model_.channels + 1)]);
-        PutOfTable(diagonal + kConvChannelsMax + channel,
-                   table.offset[static_cast<size_t>(i * model_.channels + channel)]);
+        const int on_diagonal = channel * (model_.channels + 1);
+        PutOfTable(diagonal + channel, MapOf(table, i, -1)[on_diagonal]);
+        const int place = i * model_.channels + channel;
+        PutOfTable(diagonal + kConvChannelsMax + channel, table.offset[static_cast<size_t>(place)]);
       }
     }
     for (Source source = -1; source < n; ++source) PackMaps(table, source);
@@ -167,8 +169,8 @@ class Packer {
 
   // a_i (column -1) or B_ij (column j).
   const float* MapOf(const ConvTable& table, int i, int column) const {
-    const auto map = static_cast<size_t>(i * (i + 3) / 2 + 1 + column);
-    return table.coefficients.data() + map * static_cast<size_t>(model_.channels * model_.channels);
+    const ptrdiff_t map = i * (i + 3) / 2 + 1 + column, channels = model_.channels;
+    return table.coefficients.data() + map * channels * channels;
   }
 
   // Room for so many maps of the channels; the caller puts their weights.
@@ -186,8 +188,9 @@ class Packer {
 
   void PutMapWeight(const ConvLayerLayout& made, int map, int output, int input, float weight) {
     const int tile = output / 8 * (kConvChannelsMax / 8) + input / 8;
+    const int half = tile * 64 + output % 8 * 8 + input % 8;
     Put(made.offset + static_cast<uint32_t>(map) * kConvMapBytes +
-            static_cast<size_t>(tile * 64 + output % 8 * 8 + input % 8) * 2,
+            static_cast<size_t>(half) * sizeof(__half),
         __float2half_rn(weight));
   }
 
@@ -219,8 +222,9 @@ class Packer {
         if (wanted == ConvInput::kSlopes) first += source * model_.channels;
         for (int output = 0; output < readout.hidden; ++output) {
           for (int i = 0; i < 4 * model_.channels; ++i) {
-            const auto place = static_cast<size_t>((output * inputs + first) * 4 + i);
-            PutMapWeight(made, made.maps + i % 4, output, i / 4, readout.down[place]);
+            const int place = (output * inputs + first) * 4 + i;
+            PutMapWeight(made, made.maps + i % 4, output, i / 4,
+                         readout.down[static_cast<size_t>(place)]);
           }
         }
         return;

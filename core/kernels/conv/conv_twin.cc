@@ -53,12 +53,13 @@ Numbers InputsOf(const ConvModel& model, const ConvLayer& layer, const Numbers& 
 
 // Adds the 3x3 convolution of one channel with one filter.
 void AddFiltered(const ConvModel& model, const double* x, const float* filter, double* sum) {
+  const ptrdiff_t width = model.width;
   for (int dy = -1; dy <= 1; ++dy) {
     for (int dx = -1; dx <= 1; ++dx) {
       const double weight = filter[(dy + 1) * 3 + dx + 1];
       for (int row = std::max(0, -dy); row < std::min(model.height, model.height - dy); ++row) {
-        const double* from = x + (row + dy) * model.width + dx;
-        double* to = sum + row * model.width;
+        const double* from = x + (row + dy) * width + dx;
+        double* to = sum + row * width;
         const int end = std::min(model.width, model.width - dx);
         for (int column = std::max(0, -dx); column < end; ++column) {
           to[column] += weight * from[column];

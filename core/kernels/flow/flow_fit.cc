@@ -109,7 +109,7 @@ std::string NetMisfit(const FlowNet& net, const std::string& who, int dimensions
   int inputs = FlowInputWidth(net, dimensions);
   for (const FlowLayer& layer : net.layers) {
     const std::string misfit = LayerMisfit(layer, inputs);
-    if (!misfit.empty()) return who + " " + misfit;
+    if (!misfit.empty()) return (who + " ").append(misfit);
     inputs = layer.outputs;
   }
   if (inputs != dimensions) return who + " does not return a state";

@@ -52,8 +52,8 @@ class Packer {
   void SetWeight(uint32_t matrix, int depths, int depth, int column, double value) {
     const __half rounded = __double2half(value);
     const int tile = column / 8 * (depths / 8) + depth / 8;
-    const size_t at = static_cast<size_t>(tile * kFlowTileBytes + column % 8 * 16 + depth % 8 * 2);
-    std::memcpy(bytes_.data() + matrix + at, &rounded, sizeof rounded);
+    const int place = tile * kFlowTileBytes + column % 8 * 16 + depth % 8 * 2;
+    std::memcpy(bytes_.data() + matrix + place, &rounded, sizeof rounded);
   }
   static double Rounded(double value) { return static_cast<double>(Half(value)); }
   static float Half(double value) { return __half2float(__double2half(value)); }
@@ -264,13 +264,15 @@ void Packer::AddExactSquares(const FlowNet& net, FlowNetLayout& layout) {
 void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
   const FlowLayer& layer = net.layers.back();
   const int inputs = InputsOf(net, net.layers.size() - 1, dimensions_);
-  layout.last = Reserve(static_cast<size_t>(width_ * outputs_) * sizeof(float));
+  layout.last =
+      Reserve(static_cast<size_t>(width_) * static_cast<size_t>(outputs_) * sizeof(float));
   layout.last_bias = Reserve(kFlowDimensionsMax * sizeof(float));
   for (int n = 0; n < layer.outputs; ++n) {
     for (int k = 0; k < inputs; ++k) {
       const int at = k / 2 * 2 * outputs_ + n / 2 * 4 + n % 2 * 2 + k % 2;
+      const int from = n * inputs + k;
       Set(layout.last, static_cast<size_t>(at),
-          static_cast<float>(layer.weight[static_cast<size_t>(n * inputs + k)] /
+          static_cast<float>(layer.weight[static_cast<size_t>(from)] /
                              ScaleOf(net, net.layers.size() - 2, k).out));
     }
     if (!layer.bias.empty()) Set(layout.last_bias, static_cast<size_t>(n), layer.bias[n]);

@@ -13,7 +13,9 @@
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/field_package.h"
 #include "core/model/net/net.h"
+#include "core/model/net/table.h"
 #include "core/model/repository/repository.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_grid.h"
@@ -92,12 +94,15 @@ absl::StatusOr<SafetensorsFile> ParseWeights(std::string bytes) {
   return file;
 }
 
+using Code = std::map<std::string, Net, std::less<>>;
+
 absl::StatusOr<std::unique_ptr<const NetWeights>> ReadWeights(SafetensorsFile file, Nets nets,
-                                                              const Shapes& coefficients = {}) {
+                                                              const Shapes& coefficients = {},
+                                                              Code code = {}) {
   using Result = absl::StatusOr<std::unique_ptr<const NetWeights>>;
   Result weights = CatchExceptions("reading weights", [&]() -> Result {
     HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(file, nets, coefficients));
-    return NetWeights::Make(std::move(nets), std::move(tensors));
+    return NetWeights::Make(std::move(nets), std::move(tensors), std::move(code));
   });
   if (!weights.ok()) return Annotate(weights.status(), kWeightsFile);
   return weights;
@@ -117,16 +122,22 @@ struct Model::Contents {
   Shape state_shape;
   int64_t state_elements = 0, input_elements = 0, outputs = 0;
   int64_t stem_macs = 0, field_macs = 0, head_macs = 0;
+  bool solvable = false;
   std::unique_ptr<const NetWeights> weights;
 };
 
 Model::Model(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
 Model::~Model() = default;
 
-absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& folder) {
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& folder,
+                                                         FieldCode code) {
   HS_ASSIGN_OR_RETURN(const std::string json, ReadPart(folder, kModelJson, kModelJsonBytesMax));
-  HS_ASSIGN_OR_RETURN(std::string weights, ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
-  absl::StatusOr<std::shared_ptr<const Model>> model = FromBytes(json, std::move(weights));
+  HS_ASSIGN_OR_RETURN(std::string bytes, ReadPart(folder, kWeightsFile, kModelWeightsBytesMax));
+  HS_ASSIGN_OR_RETURN(const std::string package, ReadFieldPackage(folder));
+  absl::StatusOr<SafetensorsFile> weights = ParseWeights(std::move(bytes));
+  if (!weights.ok()) return Annotate(weights.status(), folder);
+  absl::StatusOr<std::shared_ptr<const Model>> model =
+      FromFile(json, *std::move(weights), package, code);
   if (!model.ok()) return Annotate(model.status(), folder);
   return model;
 }
@@ -138,13 +149,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::FromBytes(const std::string&
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(const std::string& model_json,
-                                                             SafetensorsFile weights) {
+                                                             SafetensorsFile weights,
+                                                             const std::string& field_package,
+                                                             FieldCode code) {
   absl::StatusOr<ModelSpec> spec = ParseModelSpec(model_json);
   if (!spec.ok()) return Annotate(spec.status(), kModelJson);
   auto contents = std::make_unique<Contents>();
   HS_ASSIGN_OR_RETURN(contents->state_shape, StateShape(*spec));
   HS_ASSIGN_OR_RETURN(contents->stem_macs, CountMacs(spec->stem, spec->input.shape));
   HS_ASSIGN_OR_RETURN(contents->field_macs, CountMacs(spec->field, contents->state_shape));
+  if (spec->field_package) contents->field_macs = spec->field_package->macs;
   HS_ASSIGN_OR_RETURN(contents->head_macs, CountMacs(spec->head, contents->state_shape));
   if (spec->kind == ModelKind::kClassifier) {
     HS_ASSIGN_OR_RETURN(const Shape output, OutputShape(spec->head, contents->state_shape));
@@ -152,10 +166,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(const std::string& 
   }
   contents->state_elements = *ElementCount(contents->state_shape);
   contents->input_elements = *ElementCount(spec->input.shape);
-  contents->base_digest = BaseDigest(model_json, weights.bytes());
-  HS_ASSIGN_OR_RETURN(contents->weights, ReadWeights(std::move(weights), {{"stem", spec->stem},
-                                                                          {"field", spec->field},
-                                                                          {"head", spec->head}}));
+  contents->base_digest = BaseDigest(model_json, weights.bytes(), field_package);
+  const auto package = TakeFieldPackage(*spec, contents->state_shape, field_package, code);
+  if (!package.ok()) return Annotate(package.status(), kFieldPackageFile);
+  Nets nets = {{"stem", spec->stem}, {"head", spec->head}};
+  Code field;
+  if (!spec->field_package) nets["field"] = spec->field;
+  if (*package != nullptr) field.emplace("field", Net::OfPackage(*package));
+  contents->solvable = !spec->field_package || !field.empty();
+  HS_ASSIGN_OR_RETURN(contents->weights,
+                      ReadWeights(std::move(weights), std::move(nets), {}, std::move(field)));
   contents->spec = *std::move(spec);
   return std::shared_ptr<const Model>(new Model(std::move(contents)));
 }
@@ -169,6 +189,7 @@ int64_t Model::outputs() const { return contents_->outputs; }
 int64_t Model::stem_macs() const { return contents_->stem_macs; }
 int64_t Model::field_macs() const { return contents_->field_macs; }
 int64_t Model::head_macs() const { return contents_->head_macs; }
+bool Model::solvable() const { return contents_->solvable; }
 const NetWeights& Model::weights() const { return *contents_->weights; }
 
 struct Hypersolver::Contents {
@@ -176,6 +197,7 @@ struct Hypersolver::Contents {
   int64_t macs = 0;
   std::map<int64_t, TableFacts> tables;
   std::unique_ptr<const NetWeights> weights;
+  std::unique_ptr<const BoundTables> bound;
 };
 
 namespace {
@@ -294,12 +316,14 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
     HS_ASSIGN_OR_RETURN(contents->weights,
                         ReadWeights(std::move(file), {{"net", contents->spec.net}}));
   }
+  contents->bound = std::make_unique<BoundTables>(contents->weights.get(), state);
   return std::shared_ptr<const Hypersolver>(new Hypersolver(std::move(contents)));
 }
 
 const HypersolverSpec& Hypersolver::spec() const { return contents_->spec; }
 int64_t Hypersolver::macs() const { return contents_->macs; }
 const NetWeights& Hypersolver::weights() const { return *contents_->weights; }
+const BoundTables& Hypersolver::tables() const { return *contents_->bound; }
 const Hypersolver::TableFacts* Hypersolver::table(int64_t evaluations) const {
   const auto found = contents_->tables.find(evaluations);
   return found == contents_->tables.end() ? nullptr : &found->second;

@@ -1,6 +1,6 @@
 // A loaded model and a loaded correction: spec, weights, digest and costs. Both are immutable after
-// loading, shared by pointer and safe for any number of threads. Only weights() leads to LibTorch
-// (core/model/net/net.h), so the server can hold models without LibTorch's headers.
+// loading, shared by pointer and safe for any number of threads. Only weights() and tables() lead
+// to LibTorch, so the server can hold models without LibTorch's headers.
 #pragma once
 
 #include <array>
@@ -18,22 +18,28 @@
 
 namespace hyperserve {
 
-class NetWeights;  // core/model/net/net.h: the layers with their tensors, on any device and in any
-                   // dtype
+class NetWeights;   // core/model/net/net.h: the layers with their tensors, on any device and in any
+                    // dtype
+class BoundTables;  // core/model/net/table.h: the same of a learned solver's tables
 
 class Model {
  public:
-  // Reads <folder>/model.json and weights.safetensors. Blocks on the disk. kNotFound where a file
-  // is missing; kInvalidArgument where the spec is malformed, or where the tensors are not exactly
-  // those that the spec expects, finite in float32 and with variances of at least 0. Messages name
-  // folder, file, tensor, and the wanted and the found shape.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& folder);
+  // Reads <folder>/model.json, weights.safetensors and, where the spec says so, field.pt2. Blocks
+  // on the disk. kNotFound where a file is missing; kInvalidArgument where the spec is malformed,
+  // or where the tensors are not exactly those that the spec expects, finite in float32 and with
+  // variances of at least 0, or where the code is not that of a field (FieldPackage).
+  // kFailedPrecondition: its code is refused. Messages name folder, file, tensor, and the wanted
+  // and the found shape.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& folder,
+                                                           FieldCode code = FieldCode::kRefused);
   // The same from the bytes of the two files. The weights are copied in pieces, and each piece is
   // given back at once: a file of 3 GB takes 3 GB.
   static absl::StatusOr<std::shared_ptr<const Model>> FromBytes(const std::string& model_json,
                                                                 std::string weights);
-  static absl::StatusOr<std::shared_ptr<const Model>> FromFile(const std::string& model_json,
-                                                               SafetensorsFile weights);
+  // `field_package` holds the bytes of field.pt2; empty: there is none.
+  static absl::StatusOr<std::shared_ptr<const Model>> FromFile(
+      const std::string& model_json, SafetensorsFile weights, const std::string& field_package = {},
+      FieldCode code = FieldCode::kRefused);
 
   ~Model();
   const ModelSpec& spec() const;
@@ -46,6 +52,8 @@ class Model {
   int64_t stem_macs() const;
   int64_t field_macs() const;
   int64_t head_macs() const;
+  // False where the field is sealed code.
+  bool solvable() const;
   const NetWeights& weights() const;
 
  private:
@@ -78,6 +86,7 @@ class Hypersolver {
   };
   const TableFacts* table(int64_t evaluations) const;
   const NetWeights& weights() const;
+  const BoundTables& tables() const;
 
  private:
   struct Contents;

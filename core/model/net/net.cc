@@ -7,6 +7,7 @@
 #include "core/model/net/activations.h"
 #include "core/model/net/dense.h"
 #include "core/model/net/depth.h"
+#include "core/model/net/field_package.h"
 #include "core/model/net/images.h"
 #include "core/model/net/joins.h"
 #include "core/model/net/norms.h"
@@ -143,6 +144,14 @@ Net::Net(std::vector<BoundLayer> layers, const LayerList& kinds)
       uses_depth_(UsesDepth(kinds)),
       uses_condition_(UsesCondition(kinds)) {}
 
+Net Net::OfPackage(std::shared_ptr<const FieldPackage> package) {
+  Net net;
+  net.uses_depth_ = true;
+  net.uses_condition_ = package->takes_condition();
+  net.package_ = std::move(package);
+  return net;
+}
+
 absl::StatusOr<Net> Net::Make(const LayerList& layers, std::string_view prefix,
                               const TensorMap& tensors) {
   HS_RETURN_IF_ERROR(CheckShapes(ExpectedTensors(layers, prefix), tensors));
@@ -155,6 +164,11 @@ at::Tensor Net::Apply(const at::Tensor& x, const at::Tensor& depth,
 }
 
 Dual Net::Apply(const Dual& x, const Dual& depth, const Dual& condition) const {
+  if (package_ != nullptr) {
+    TORCH_CHECK(!x.tangents.defined() && !depth.tangents.defined() && !condition.tangents.defined(),
+                "field.pt2 has no derivatives");
+    return {package_->Apply(x.value, depth.value, condition.value), {}};
+  }
   return ApplyLayers(*layers_, x, {.depth = depth, .condition = condition});
 }
 

@@ -32,14 +32,18 @@ using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 // kInvalidArgument names an expected tensor that is missing, or the wanted and the found shape.
 absl::Status CheckShapes(const std::map<std::string, Shape>& expected, const TensorMap& tensors);
 
-// A list of layers with tensors of one device and dtype. Immutable and thread-safe. Copies are
-// cheap: they share layers and tensors.
+class FieldPackage;  // core/model/net/field_package.h
+
+// A list of layers with tensors of one device and dtype, or the code of a field. Immutable and
+// thread-safe. Copies are cheap: they share layers, tensors and code.
 class Net {
  public:
   // Takes every tensor of ExpectedTensors(layers, prefix) from the map and ignores others.
   // kInvalidArgument names a missing tensor, or the wanted and the found shape of a wrong one.
   static absl::StatusOr<Net> Make(const LayerList& layers, std::string_view prefix,
                                   const TensorMap& tensors);
+  // A field that is code. It has no tangents (Apply with some throws) and passes no gradient on.
+  static Net OfPackage(std::shared_ptr<const FieldPackage> package);
 
   // Maps x [B, ...] to y [B, ...]. depth [B] and condition [B, features], of the same dtype and
   // device, may be undefined unless uses_depth() or uses_condition(). Batch norm is in eval mode.
@@ -51,11 +55,14 @@ class Net {
 
   bool uses_depth() const { return uses_depth_; }          // whether any layer reads the depth
   bool uses_condition() const { return uses_condition_; }  // or the condition
-  bool empty() const { return layers_->empty(); }
+  bool empty() const { return package_ == nullptr && layers_->empty(); }
+  bool has_derivatives() const { return package_ == nullptr; }
 
  private:
+  Net() = default;
   Net(std::vector<BoundLayer> layers, const LayerList& kinds);
-  std::shared_ptr<const std::vector<BoundLayer>> layers_;
+  std::shared_ptr<const std::vector<BoundLayer>> layers_;  // null where the net is code
+  std::shared_ptr<const FieldPackage> package_;
   bool uses_depth_ = false, uses_condition_ = false;
 };
 
@@ -65,9 +72,11 @@ class Net {
 class NetWeights {
  public:
   // `nets` maps a prefix ("stem", "field", "head", "net") to layers. `tensors` are on the CPU and
-  // of a floating type. Fails as Net::Make does.
+  // of a floating type. `code` maps further prefixes to nets that are code. Fails as Net::Make
+  // does.
   static absl::StatusOr<std::unique_ptr<const NetWeights>> Make(
-      std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors);
+      std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors,
+      std::map<std::string, Net, std::less<>> code = {});
 
   // The net of a prefix. Throws as LibTorch does, and for a prefix that Make was not given.
   Net Get(std::string_view prefix, at::Device device, at::ScalarType dtype) const;
@@ -82,12 +91,14 @@ class NetWeights {
     std::map<std::string, Net, std::less<>> nets;  // by prefix
   };
 
-  NetWeights(std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors);
+  NetWeights(std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors,
+             std::map<std::string, Net, std::less<>> code);
   Converted Convert(at::Device device, at::ScalarType dtype) const;
   // Needs mutex_.
   const Converted& Find(at::Device device, at::ScalarType dtype) const;
 
   const std::map<std::string, LayerList, std::less<>> nets_;
+  const std::map<std::string, Net, std::less<>> code_;
   const TensorMap stored_;
   mutable std::mutex mutex_;
   // Guarded by mutex_. Key: device as text, dtype.

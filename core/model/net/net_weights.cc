@@ -43,15 +43,18 @@ HostTensor HostTensorFrom(const at::Tensor& tensor) {
   return result;
 }
 
-NetWeights::NetWeights(std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors)
-    : nets_(std::move(nets)), stored_(std::move(tensors)) {}
+NetWeights::NetWeights(std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors,
+                       std::map<std::string, Net, std::less<>> code)
+    : nets_(std::move(nets)), code_(std::move(code)), stored_(std::move(tensors)) {}
 
 absl::StatusOr<std::unique_ptr<const NetWeights>> NetWeights::Make(
-    std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors) {
+    std::map<std::string, LayerList, std::less<>> nets, TensorMap tensors,
+    std::map<std::string, Net, std::less<>> code) {
   for (const auto& [prefix, layers] : nets) {
     HS_RETURN_IF_ERROR(Net::Make(layers, prefix, tensors).status());
   }
-  return std::unique_ptr<const NetWeights>(new NetWeights(std::move(nets), std::move(tensors)));
+  return std::unique_ptr<const NetWeights>(
+      new NetWeights(std::move(nets), std::move(tensors), std::move(code)));
 }
 
 NetWeights::Converted NetWeights::Convert(at::Device device, at::ScalarType dtype) const {
@@ -81,6 +84,7 @@ TensorMap NetWeights::Tensors(at::Device device, at::ScalarType dtype) const {
 }
 
 Net NetWeights::Get(std::string_view prefix, at::Device device, at::ScalarType dtype) const {
+  if (const auto code = code_.find(prefix); code != code_.end()) return code->second;
   const std::lock_guard<std::mutex> lock(mutex_);
   const Converted& converted = Find(device, dtype);
   const auto net = converted.nets.find(prefix);

@@ -1,5 +1,7 @@
 #include "core/model/net/table.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <utility>
 
 #include "core/model/layers/kind.h"
@@ -61,6 +63,23 @@ SolverTable<TableCoefficient> BindTable(const TableSpec& table, const Shape& sta
     }
   }
   return bound;
+}
+
+BoundTables::BoundTables(const NetWeights* weights, Shape state_shape)
+    : weights_(weights), state_shape_(std::move(state_shape)) {}
+
+std::shared_ptr<const BoundTables::Table> BoundTables::Get(const TableSpec& spec,
+                                                           const std::vector<double>& nodes,
+                                                           at::Device device,
+                                                           at::ScalarType dtype) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<const Table>& table = bound_[{spec.evaluations, device.str(), dtype}];
+  if (table == nullptr) {
+    const c10::InferenceMode ordinary(false);  // as the tensors of NetWeights
+    table = std::make_shared<const Table>(
+        BindTable(spec, state_shape_, weights_->Tensors(device, dtype), nodes));
+  }
+  return table;
 }
 
 TensorMap TableTensors(const SolverTable<double>& table, Coefficients kind,

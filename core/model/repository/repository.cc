@@ -142,8 +142,17 @@ absl::Status WriteFiles(const std::string& temporary, const GenerationFiles& fil
 
 }  // namespace
 
-std::string BaseDigest(std::string_view model_json, std::string_view weights) {
-  return Sha256Hex(absl::StrCat(Sha256(model_json), Sha256(weights)));
+std::string BaseDigest(std::string_view model_json, std::string_view weights,
+                       std::string_view field_package) {
+  return Sha256Hex(absl::StrCat(Sha256(model_json), Sha256(weights),
+                                field_package.empty() ? "" : Sha256(field_package)));
+}
+
+absl::StatusOr<std::string> ReadFieldPackage(const std::string& model_folder) {
+  absl::StatusOr<std::string> bytes =
+      ReadFile(absl::StrCat(model_folder, "/", kFieldPackageFile), kFieldPackageBytesMax);
+  if (absl::IsNotFound(bytes.status())) return std::string();
+  return bytes;
 }
 
 absl::Status CheckName(std::string_view name) {

@@ -21,9 +21,10 @@
 namespace hyperserve {
 
 // The identity of a model: the SHA-256, in lower-case hexadecimal, of the 32 bytes of
-// SHA-256(model.json) followed by those of SHA-256(weights.safetensors). Arguments are the bytes of
-// the files. Pure.
-std::string BaseDigest(std::string_view model_json, std::string_view weights);
+// SHA-256(model.json) followed by those of SHA-256(weights.safetensors) and, where the model brings
+// one, of SHA-256(field.pt2). Arguments are the bytes of the files; an empty package is none. Pure.
+std::string BaseDigest(std::string_view model_json, std::string_view weights,
+                       std::string_view field_package = {});
 
 // Checks a name that becomes a folder of a repository: kInvalidArgument unless it matches
 // [a-z0-9][a-z0-9_.-]{0,63}. Pure.
@@ -42,6 +43,12 @@ std::vector<MethodChoice> ListHypersolverMethods(const std::string& model_folder
 std::vector<int64_t> ListGenerations(const std::string& hypersolver_folder);
 
 inline constexpr int64_t kModelWeightsBytesMax = int64_t{4} << 30;  // of a model's weights file
+
+inline constexpr char kFieldPackageFile[] = "field.pt2";
+inline constexpr int64_t kFieldPackageBytesMax = int64_t{4} << 30;
+// The bytes of a model's field.pt2, which is code; empty where there is none. Runs nothing. Fails
+// as ReadFile does, but for kNotFound.
+absl::StatusOr<std::string> ReadFieldPackage(const std::string& model_folder);
 
 // Reads a generation and checks it (CheckGenerationFiles). kNotFound where the folder cannot be
 // read. kFailedPrecondition names a file that is unknown, a link or no plain file, that does not

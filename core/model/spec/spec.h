@@ -37,6 +37,19 @@ struct InputSpec {
   std::vector<double> mean, deviation;
 };
 
+// A field that is code instead of layers: field.pt2 in the model's folder.
+struct FieldPackageSpec {
+  int64_t macs = 0;  // multiply-accumulates of one evaluation on one row, as the model declares
+};
+
+// What becomes of the code that a model may bring as its field (field.pt2). It runs with all rights
+// of the process, so only a person who trusts its maker can say kRun.
+enum class FieldCode {
+  kRefused,  // the model is not loaded
+  kSealed,   // it counts in the digest and is never run: the model can be read, but not solved
+  kRun,
+};
+
 struct ModelSpec {
   ModelKind kind = ModelKind::kClassifier;
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
@@ -45,7 +58,8 @@ struct ModelSpec {
   Shape condition;                        // [features] of a row's condition; empty: there is none
   std::vector<double> no_condition = {};  // the condition that stands for none; empty: none does
   LayerList stem, field, head;            // flows have neither stem nor head
-  std::vector<std::string> labels;        // classifiers: one for each output, or none
+  std::optional<FieldPackageSpec> field_package = {};  // set exactly where `field` is empty
+  std::vector<std::string> labels;                     // classifiers: one for each output, or none
 };
 
 enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };

@@ -88,19 +88,39 @@ absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) 
   return absl::OkStatus();
 }
 
-absl::Status CheckModelShapes(const ModelSpec& spec) {
-  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.stem, "stem"));
-  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.head, "head"));
+absl::StatusOr<std::optional<FieldPackageSpec>> ReadFieldPackage(const v1::ModelSpec& proto) {
+  if (!proto.has_field_package()) return std::nullopt;
+  if (proto.field_size() > 0) {
+    return Invalid("field_package: the model has layers in field; one of the two is wanted");
+  }
+  const double macs = proto.field_package().macs();
+  if (!(macs >= 1 && macs <= spec_limits::kDeclaredMacs) || macs != std::floor(macs)) {
+    return Invalid("field_package.macs: ", macs, " is no whole number within [1, ",
+                   spec_limits::kDeclaredMacs, "]");
+  }
+  return FieldPackageSpec{.macs = static_cast<int64_t>(macs)};
+}
+
+absl::Status CheckField(const ModelSpec& spec, const Shape& state) {
+  if (spec.field_package) return absl::OkStatus();  // what it maps is seen when its code runs
+  if (spec.field.empty()) {
+    return Invalid("field: at least one layer is needed, or a field_package in its place");
+  }
   HS_RETURN_IF_ERROR(CheckCondition(spec.field, spec.condition, "field"));
   if (!spec.condition.empty() && !UsesCondition(spec.field)) {
     return Invalid("condition: no layer of field reads it");
   }
-  HS_ASSIGN_OR_RETURN(const Shape state, ListShape(spec.stem, spec.input.shape, "stem"));
   HS_ASSIGN_OR_RETURN(const Shape slope, ListShape(spec.field, state, "field"));
-  if (slope != state) {
-    return Invalid("field: maps a state of ", ShapeText(state), " to ", ShapeText(slope),
-                   "; it must give the state's own shape");
-  }
+  if (slope == state) return absl::OkStatus();
+  return Invalid("field: maps a state of ", ShapeText(state), " to ", ShapeText(slope),
+                 "; it must give the state's own shape");
+}
+
+absl::Status CheckModelShapes(const ModelSpec& spec) {
+  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.stem, "stem"));
+  HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.head, "head"));
+  HS_ASSIGN_OR_RETURN(const Shape state, ListShape(spec.stem, spec.input.shape, "stem"));
+  HS_RETURN_IF_ERROR(CheckField(spec, state));
   if (spec.kind == ModelKind::kFlow) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.head, state, "head"));
   if (output.size() != 1) {
@@ -159,7 +179,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   HS_ASSIGN_OR_RETURN(spec.field, LayersFromProto(proto, "field"));
   HS_ASSIGN_OR_RETURN(spec.head, LayersFromProto(proto, "head"));
   spec.labels = {proto.labels().begin(), proto.labels().end()};
-  if (spec.field.empty()) return Invalid("field: at least one layer is needed");
+  HS_ASSIGN_OR_RETURN(spec.field_package, ReadFieldPackage(proto));
   HS_RETURN_IF_ERROR(CheckTexts(spec.labels, "labels"));
   HS_RETURN_IF_ERROR(CheckKind(spec));
   HS_RETURN_IF_ERROR(CheckModelShapes(spec));
@@ -189,6 +209,9 @@ std::string PrintModelSpec(const ModelSpec& spec) {
   LayersToProto(spec.stem, "stem", proto);
   LayersToProto(spec.field, "field", proto);
   LayersToProto(spec.head, "head", proto);
+  if (spec.field_package) {
+    proto.mutable_field_package()->set_macs(static_cast<double>(spec.field_package->macs));
+  }
   for (const std::string& label : spec.labels) proto.add_labels(label);
   return PrintProtoJson(proto);
 }

@@ -15,6 +15,7 @@ inline constexpr int64_t kListLength = 64;     // number of claimed K, of proven
 inline constexpr size_t kGateClaims = 16;      // number of claimed K that the gate measures
 inline constexpr int64_t kProbeRowsMin = 16;   // with fewer rows an error means little
 inline constexpr int64_t kProbeRowsMax = 256;  // more rows cost time and tell no more
+inline constexpr double kDeclaredMacs = 1e15;  // of one evaluation of a field.pt2 on one row
 inline constexpr int64_t kTextBytes = 4096;    // one label, one provenance entry
 
 }  // namespace hyperserve::spec_limits

@@ -1,8 +1,10 @@
 #include "core/io/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -81,6 +83,21 @@ TEST_F(FileTest, AFifoIsRefusedAndNotWaitedFor) {
   const absl::Status refused = ReadFile(Path("fifo"), 10).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("not a regular file"));
+}
+
+TEST_F(FileTest, APipeIsWrittenToAndStaysOne) {
+  const std::string path = Path("fifo");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_FALSE(WriteFileAtomically(path, "x").ok()) << "nobody reads";
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(WriteFileAtomically(path, "ports").ok());
+  std::string got(10, '\0');
+  EXPECT_EQ(read(reader, got.data(), got.size()), 5);
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_EQ(FilesInFolder(), 1u);
+  EXPECT_FALSE(WriteFileAtomically(folder_, "x").ok()) << "a folder is no file";
 }
 
 TEST_F(FileTest, WritingIntoAFolderThatIsNotThereFails) {

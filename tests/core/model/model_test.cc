@@ -15,6 +15,7 @@
 #include "core/model/layers/layer.h"
 #include "core/model/net/cost.h"
 #include "core/model/net/net.h"
+#include "core/model/net/table.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
@@ -229,6 +230,22 @@ TEST_F(LearnedFilesTest, EachTableHasItsCostAndNodes) {
   EXPECT_EQ(learned->table(3)->macs, (3 + 6) * (2 * 2));
   EXPECT_EQ(learned->macs(), 36);
   EXPECT_EQ(learned->table(3)->nodes.size(), 3u);
+}
+
+TEST_F(LearnedFilesTest, TablesAreBoundOnceForEachDtype) {
+  const auto learned = fixture::RandomHypersolver(spec_, *model_, 3);
+  const auto bound = [&](int64_t evaluations, at::ScalarType dtype) {
+    const Hypersolver::TableFacts& table = *learned->table(evaluations);
+    return learned->tables().Get(*table.spec, table.nodes, at::kCPU, dtype);
+  };
+  const auto table = bound(3, at::kFloat);
+  EXPECT_EQ(table->nodes, learned->table(3)->nodes);
+  EXPECT_EQ(table->slopes.size(), 3u);
+  EXPECT_EQ(bound(3, at::kFloat), table);
+  EXPECT_NE(bound(3, at::kDouble), table);
+  EXPECT_EQ(bound(1, at::kFloat)->nodes.size(), 1u);
+  const at::Tensor row = at::ones({1, 2}, at::kDouble);
+  EXPECT_EQ(bound(3, at::kDouble)->state[0].map->Apply(row, {}).scalar_type(), at::kDouble);
 }
 
 TEST_F(LearnedFilesTest, NamesTheCoefficientsThatDoNotFit) {

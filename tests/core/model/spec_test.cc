@@ -181,6 +181,25 @@ TEST(ModelSpecTest, TheConditionThatStandsForNone) {
   EXPECT_THAT(message(), HasSubstr("condition.none: 1e+39 is not finite in float32"));
 }
 
+TEST(ModelSpecTest, AFieldThatIsCode) {
+  ModelSpec spec = fixture::ConditionalFlowSpec();
+  spec.field_package = FieldPackageSpec{.macs = int64_t{1} << 40};
+  const auto message = [](const std::string& json) {
+    return std::string(ParseModelSpec(json).status().message());
+  };
+  EXPECT_THAT(message(PrintModelSpec(spec)), HasSubstr("one of the two is wanted"));
+  spec.field.clear();
+  const auto read = ParseModelSpec(PrintModelSpec(spec));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->field_package->macs, int64_t{1} << 40);
+  for (const int64_t macs : {int64_t{0}, int64_t{2'000'000'000'000'000}}) {
+    spec.field_package = FieldPackageSpec{.macs = macs};
+    EXPECT_THAT(message(PrintModelSpec(spec)), HasSubstr("field_package.macs: "));
+  }
+  spec.field_package.reset();
+  EXPECT_THAT(message(PrintModelSpec(spec)), HasSubstr("or a field_package in its place"));
+}
+
 TEST(ModelSpecTest, TrajectoryModelsAreNotBuiltYet) {
   const std::string json = absl::StrReplaceAll(kClassifier, {{"classifier", "trajectory"}});
   EXPECT_EQ(ParseModelSpec(json).status().code(), absl::StatusCode::kUnimplemented);

@@ -87,6 +87,14 @@ TEST_F(ServedPlanTest, AutomaticPlansChooseAmongWhatIsServed) {
   EXPECT_EQ(Chosen("auto:2e-2", Sampling()), "heun:2");
 }
 
+TEST_F(ServedPlanTest, ADerivativeTakesFixedPlansOnly) {
+  served_->calibration.plans.push_back(Measured("dopri5:1e-2", 0.015, 50, 1));
+  Task task = Sampling();
+  EXPECT_EQ(Chosen("auto:2e-2", task), "dopri5:1e-2");
+  task.derivative = Derivative::kVjp;
+  EXPECT_EQ(Chosen("auto:2e-2", task), "hyper_heun:1");
+}
+
 TEST_F(ServedPlanTest, TheBudgetIsForAllRows) {
   EXPECT_EQ(Chosen("auto:8ms", Sampling()), "rk4:2");
   EXPECT_EQ(Chosen("auto:8ms", Sampling(2)), "hyper_heun:1");

@@ -78,6 +78,12 @@ TEST(LogLine, IsJson) {
   EXPECT_EQ(line.text(), R"("id":"x\" y\n\ufffd","rows":-1,"seconds":null)");
 }
 
+TEST(Log, ToldBeforehandWhatItWouldNotWrite) {
+  EXPECT_FALSE(Logs(LogLevel::kDebug));  // the level is info until SetUpLog
+  EXPECT_TRUE(Logs(LogLevel::kInfo));
+  EXPECT_TRUE(Logs(LogLevel::kError));
+}
+
 TEST(CrowdedEvents, OneLineASecondStandsForAll) {
   CrowdedEvents events;
   const std::chrono::steady_clock::time_point begin{std::chrono::seconds(100)};

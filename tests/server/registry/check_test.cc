@@ -15,6 +15,7 @@
 #include "core/model/repository/verdicts.h"
 #include "core/plan/plan.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/package_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -43,6 +44,20 @@ TEST_F(CheckTest, FindsNothingInWhatFits) {
   EXPECT_THAT(CheckModelFolder(root()), IsEmpty());
   EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow"), IsEmpty());
   EXPECT_THAT(CheckModelFolder(root() + "/tiny_flow/"), IsEmpty());
+}
+
+TEST_F(CheckTest, SaysWhichModelsBringCodeAndRunsNone) {
+  EXPECT_THAT(ModelsWithCode(root()), IsEmpty());
+  fixture::WriteCodedFlow(root(), "coded");
+  Write("coded/field.pt2", "bytes that no loader would take");
+  EXPECT_THAT(CheckModelFolder(root()), IsEmpty());
+  const auto line = AllOf(HasSubstr("coded/field.pt2: code, SHA-256 "),
+                          HasSubstr(Sha256Hex("bytes that no loader would take")),
+                          HasSubstr("--allow_code=coded"));
+  EXPECT_THAT(ModelsWithCode(root()), ElementsAre(line));
+  EXPECT_THAT(ModelsWithCode(root() + "/coded/"), ElementsAre(line));
+  fs::remove(root() + "/coded/field.pt2");
+  EXPECT_THAT(CheckModelFolder(root()), ElementsAre(HasSubstr("the file is missing or empty")));
 }
 
 TEST_F(CheckTest, SaysWhereThereIsNoModel) {

@@ -17,6 +17,7 @@
 #include "server/registry/served_model.h"
 #include "tests/server/registry/registry_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/package_fixture.h"
 
 namespace hyperserve {
 namespace {
@@ -52,6 +53,18 @@ class ModelsTest : public RegistryFixture {
   }
   std::string Digest() const { return (*registry_->Pin("tiny_flow"))->model->base_digest(); }
 };
+
+TEST_F(ModelsTest, CodeIsRunWhereTheOptionNamesTheModel) {
+  Open();
+  fixture::WriteCodedFlow(repository(), "coded");
+  const absl::Status refused = Load("coded");
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("name the model in --allow_code"));
+  EXPECT_FALSE(Served("coded"));
+  Open({.allow_code = {"coded"}});
+  EXPECT_TRUE(Served("coded"));
+  EXPECT_TRUE((*registry_->Pin("coded"))->model->solvable());
+}
 
 TEST_F(ModelsTest, ANewModelIsLoadedByCall) {
   Open();
@@ -99,6 +112,8 @@ TEST_F(ModelsTest, AnUnloadedModelStaysOutWhateverThePollSees) {
   ASSERT_TRUE(Unload("tiny_flow").ok());
   EXPECT_FALSE(Served("tiny_flow"));
   EXPECT_EQ(Unload("tiny_flow").code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(registry_->Pin("tiny_flow").status().message()),
+              HasSubstr("no model 'tiny_flow'; none is loaded"));
   ChangeBase();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(Served("tiny_flow"));

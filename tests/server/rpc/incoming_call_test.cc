@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "hyperserve/v1/hyperserve.pb.h"
+#include "hyperserve/v1/admin.grpc.pb.h"
+#include "hyperserve/v1/hyperserve.grpc.pb.h"
+#include "server/net/call_ledger.h"
 #include "server/rpc/call.h"
 #include "server/rpc/reply_ledger.h"
 #include "tests/server/calls/served_fixture.h"
@@ -148,6 +150,12 @@ TEST_F(IncomingCallTest, RepliesThatNobodyReadsStopTheirClient) {
   const grpc::Status refused = another.End();
   EXPECT_EQ(refused.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("are not read yet"));
+  for (const char* method :
+       {"/hyperserve.v1.Hyperserve/ListModels", "/hyperserve.v1.Hyperserve/GetServerInfo"}) {
+    RawCall small(stub, method);
+    small.Send(v1::ListModelsRequest());  // without a field, as that of GetServerInfo
+    EXPECT_EQ(small.End().error_code(), grpc::RESOURCE_EXHAUSTED) << method;
+  }
   request.set_rows(1);
   EXPECT_TRUE(Send(kSample, request.SerializeAsString()).ok());  // of another address
   for (const auto& call : unread) {
@@ -164,6 +172,87 @@ TEST_F(IncomingCallTest, UnknownMethodsAreUnimplementedInWords) {
     EXPECT_EQ(refused.error_code(), grpc::UNIMPLEMENTED);
     EXPECT_THAT(refused.error_message(), HasSubstr(method));
   }
+  EXPECT_THAT(server_.metrics.Text(),
+              HasSubstr("hyperserve_requests_total{call=\"other\",code=\"UNIMPLEMENTED\",model="
+                        "\"other\",plan=\"none\"} 3\n"));
+}
+
+TEST_F(IncomingCallTest, WhatIsTooLargeIsToldInWordsAndNeverTriedAgain) {
+  server_.environment.limits.receive_bytes_max = 1000;
+  v1::SampleRequest request;
+  request.mutable_options()->set_request_id(std::string(1000, 'x'));
+  grpc::ClientContext context;
+  v1::SampleReply reply;
+  const grpc::Status refused = server_.calls->Sample(&context, request, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("more than receive_bytes_max = 1000"));
+  EXPECT_EQ(Trailer(context, "grpc-retry-pushback-ms"), "");
+  EXPECT_NE(Trailer(context, "hyperserve-request-id"), "");
+  ExpectCounted("Sample", "RESOURCE_EXHAUSTED");
+}
+
+// Admin's calls are let in: whoever may change what is served may do so at any time.
+TEST_F(IncomingCallTest, CallsThatStayOpenAreBounded) {
+  TestServer server{BatcherOptionsWith(), MakeFakeRuntime(std::make_shared<FakeEngineControl>()),
+                    LimitsWith({.request_arrival_max_seconds = 30})};
+  server.environment.calls.Bound(16 * CallLedger::kBytesOfCall);
+  server.Load();
+  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(server.port),
+                                           grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  std::vector<std::unique_ptr<RawCall>> open;
+  for (int i = 0; i < 8; ++i) open.push_back(std::make_unique<RawCall>(stub, kSample));
+  const auto in_flight = [&](const std::string& count) {
+    const std::string line = "hyperserve_requests_in_flight{call=\"Sample\"} " + count + "\n";
+    for (int i = 0; i < 1000 && server.metrics.Text().find(line) == std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return server.metrics.Text().find(line) != std::string::npos;
+  };
+  ASSERT_TRUE(in_flight("8"));
+  const grpc::Status refused = RawCall(stub, kStream).End();
+  EXPECT_EQ(refused.error_code(), grpc::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("8 calls of this client are open"));
+  grpc::ClientContext of_unload, of_list;
+  v1::UnloadModelRequest request;
+  request.set_model("tiny_flow");
+  v1::UnloadModelReply unloaded;
+  EXPECT_TRUE(v1::Admin::NewStub(channel)->UnloadModel(&of_unload, request, &unloaded).ok());
+  open.clear();
+  EXPECT_TRUE(in_flight("0"));
+  v1::ListModelsReply models;
+  EXPECT_TRUE(v1::Hyperserve::NewStub(channel)->ListModels(&of_list, {}, &models).ok());
+}
+
+// Two at once of one client, or one beside a reply that is not read yet, once took its account from
+// under it: UnloadModel's reply has no bytes.
+TEST(ReplyLedger, EmptyRepliesHaveNoAccount) {
+  ReplyLedger ledger;
+  { const ReplyLedger::Hold first = ledger.Take("a", 0), second = ledger.Take("a", 0); }
+  {
+    const ReplyLedger::Hold empty = ledger.Take("a", 0);
+    const ReplyLedger::Hold full = ledger.Take("a", 60);  // given back first
+    EXPECT_THAT(std::string(ledger.Check("a", 100).message()),
+                HasSubstr("60 bytes to this client"));
+  }
+  EXPECT_EQ(ledger.bytes(), 0);
+  EXPECT_TRUE(ledger.Check("a", 100).ok());
+}
+
+TEST(CallLedger, OneClientHasHalf) {
+  CallLedger ledger;
+  EXPECT_TRUE(ledger.Join("a").ok()) << "there is no bound yet";
+  ledger.Leave("a");
+  ledger.Bound(20 * CallLedger::kBytesOfCall);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(ledger.Join("a").ok());
+  const absl::Status own = ledger.Join("a");
+  EXPECT_TRUE(absl::IsResourceExhausted(own));
+  EXPECT_THAT(std::string(own.message()), HasSubstr("10 calls of this client are open"));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(ledger.Join("b").ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(ledger.Join("c").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(ledger.Join("d"))) << "all are taken";
+  ledger.Leave("a");
+  EXPECT_TRUE(ledger.Join("d").ok()) << "refused calls count not";
 }
 
 TEST(ReplyLedger, OneClientHasHalf) {

@@ -26,7 +26,7 @@ TestServer::TestServer(BatcherOptions options, std::unique_ptr<DeviceRuntime> de
                        .limits = {{"steps_max", "10", "steps", "a reason"}}};
   environment.batcher = batcher.get();
   grpc::ServerBuilder builder;
-  registered_ = Register({&calls_service_, &admin_service_}, builder);
+  registered_ = Register({&calls_service_, &admin_service_}, &environment, builder);
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   server_ = builder.BuildAndStart();
   channel = server_->InProcessChannel({});

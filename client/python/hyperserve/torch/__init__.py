@@ -1,4 +1,4 @@
-"""Solves and densities of a daemon as functions of torch's autograd. Needs torch.
+"""Solves and densities of a daemon as functions of torch's autograd, and fields of torch as code of a model. Needs torch.
 
     z = hyperserve.torch.solve(client, "rings", z0, plan="rk4:4")
     z.square().sum().backward()  # fills z0.grad by one more call, SolveVjp
@@ -15,6 +15,7 @@ import torch
 
 from hyperserve.client import Client
 from hyperserve.requests import Options
+from hyperserve.torch.packages import export_package as export_package
 
 
 def solve(
