@@ -56,6 +56,7 @@ struct Load {
   Plan plan;
   std::optional<HostTensor> rows;
   int64_t rows_per_request = 1;
+  RowTerms terms;  // of the rows of the input, or of each request
 };
 
 int64_t CountFailed(const v1::SolveInfo& info, int64_t rows) {
@@ -73,6 +74,7 @@ absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t numb
     options.set_request_id(absl::StrCat(options.request_id(), ":", number));
   }
   if (!load.rows) {
+    SetRowTerms(load.terms, 0, load.rows_per_request, options);
     v1::SampleRequest request;
     *request.mutable_options() = std::move(options);
     request.set_rows(load.rows_per_request);
@@ -84,6 +86,7 @@ absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t numb
   const int64_t places = load.rows->shape[0] / load.rows_per_request;
   const int64_t begin = number % places * load.rows_per_request;
   v1::Tensor inputs = ToWire(RowsOf(load.rows->view(), begin, load.rows_per_request));
+  SetRowTerms(load.terms, begin, load.rows_per_request, options);
   if (IsFlow(load.model)) {
     v1::LogProbRequest request;
     *request.mutable_options() = std::move(options);
@@ -211,13 +214,16 @@ void PrintTable(const Report& report, const Load& load) {
                                      load.model.model().name(), PrintPlan(load.plan),
                                      Counted(load.rows_per_request, "row"),
                                      absl::GetFlag(FLAGS_concurrency), report.seconds);
-  absl::StrAppendFormat(&text, "requests/s %.1f  rows/s %.1f\nlatency ms ",
+  absl::StrAppendFormat(&text, "requests/s %.1f  rows/s %.1f\n",
                         static_cast<double>(report.ok) / report.seconds,
                         static_cast<double>(report.rows) / report.seconds);
-  for (const auto& [name, p] : kPercentiles) {
-    absl::StrAppendFormat(&text, " %s %.3f", name, 1e3 * Percentile(report.latencies, p));
+  if (report.ok > 0) {
+    absl::StrAppend(&text, "latency ms ");
+    for (const auto& [name, p] : kPercentiles) {
+      absl::StrAppendFormat(&text, " %s %.3f", name, 1e3 * Percentile(report.latencies, p));
+    }
+    absl::StrAppend(&text, "\ngenerations ", absl::StrJoin(report.generations, ", "), "\n");
   }
-  absl::StrAppend(&text, "\ngenerations ", absl::StrJoin(report.generations, ", "), "\n");
   for (const auto& [code, count] : report.codes) absl::StrAppend(&text, code, " ", count, "\n");
   if (report.rows_failed > 0) absl::StrAppend(&text, "rows failed ", report.rows_failed, "\n");
   PrintOut(text);
@@ -232,6 +238,8 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
   if (arguments.empty()) {
     if (!IsFlow(load.model)) return UsageError("bench takes INPUT, the rows of a classifier");
     HS_RETURN_IF_ERROR(CheckNoInput());
+    HS_ASSIGN_OR_RETURN(load.terms,
+                        RowTermsFromFlags(load.model, load.plan, load.rows_per_request));
     return load;
   }
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
@@ -243,6 +251,7 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
                                    ": one request is to have more rows than the input, which has ",
                                    load.rows->shape[0]));
   }
+  HS_ASSIGN_OR_RETURN(load.terms, RowTermsFromFlags(load.model, load.plan, load.rows->shape[0]));
   return load;
 }
 

@@ -94,7 +94,8 @@ constexpr Command kCommands[] = {
     {.name = "bench",
      .arguments = "[INPUT]",
      .summary = "closed loop of requests: rate, percentiles, errors by code",
-     .flags = "model plan rows seed concurrency duration count json_lines tensor limit generation "
+     .flags = "model plan condition guidance rows seed concurrency duration count json_lines "
+              "tensor limit generation "
               "max_steps request_id",
      .arguments_max = 1,
      .run = hyperserve::RunBench},

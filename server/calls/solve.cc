@@ -23,12 +23,11 @@ namespace hyperserve {
 namespace {
 
 absl::Status CheckSpan(const std::array<double, 2>& span) {
-  if (std::isfinite(span[0]) && std::isfinite(span[1]) && span[0] <= span[1]) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("span: [", ShortestText(span[0]), ", ",
-                                                 ShortestText(span[1]),
-                                                 "]; finite numbers with begin <= end wanted"));
+  // The difference of two numbers that are finite may be none.
+  if (std::isfinite(span[1] - span[0]) && span[0] <= span[1]) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("span: [", ShortestText(span[0]), ", ", ShortestText(span[1]),
+                   "]; finite numbers with begin <= end and a finite length wanted"));
 }
 
 absl::Status CheckSaveAt(const std::vector<double>& depths, const std::array<double, 2>& span,

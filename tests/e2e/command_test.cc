@@ -374,6 +374,9 @@ TEST_F(Commands, BenchCountsEveryRequest) {
       Run({"bench", "--model=tiny_flow", "--plan=hyper_heun:100", "--count=5"});
   EXPECT_EQ(failing.exit_code, 1);
   EXPECT_THAT(failing.out, HasSubstr("FAILED_PRECONDITION 5"));
+  EXPECT_THAT(failing.out, testing::Not(testing::ContainsRegex("nan|generations|latency")));
+  EXPECT_THAT(Run({"bench", "--model=tiny_flow", "--condition=1", "--count=1"}).err,
+              HasSubstr("--condition=1: model tiny_flow has none"));
   EXPECT_THAT(failing.err, HasSubstr("FAILED_PRECONDITION: not one request was answered"));
   EXPECT_THAT(failing.err, HasSubstr("step"));
   EXPECT_EQ(Run({"bench", "--model=tiny_flow", "--concurrency=4097"}).exit_code, 2);

@@ -65,6 +65,8 @@ class ConvReader : public NetReader<ConvReader> {
   bool Take(const SoftplusLayer& layer) {
     return layer.beta == 1.0 && Activate(ConvActivation::kSoftplus);
   }
+  bool Take(const TanhLayer&) { return Activate(ConvActivation::kTanh); }
+  bool Take(const SiluLayer&) { return Activate(ConvActivation::kSilu); }
   bool Take(const ReluLayer&) { return Activate(ConvActivation::kRectifier); }
   bool Take(const LeakyReluLayer& layer) {
     return Rectify({static_cast<float>(layer.negative_slope)});

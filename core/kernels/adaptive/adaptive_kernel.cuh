@@ -11,6 +11,7 @@
 #include "core/kernels/flow/flow_model.h"
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_rows.h"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/philox.cuh"
 #include "core/ode/tableau.h"
 
@@ -327,7 +328,7 @@ template <FlowActivation kActivation, int kWidth, int kOutputs>
 __global__ void __launch_bounds__(kAdaptiveWarps * 32, 1)
     FlowAdaptiveKernel(const __grid_constant__ FlowAdaptiveLaunch launch) {
   using Net = FlowExactDevice<kActivation, kWidth, kOutputs>;
-  StartImageCopy(launch.image, launch.layout.bytes);
+  ImageCopy::Start(launch.image, launch.layout.bytes, launch.layout.bytes);
   float* weights = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16);
   for (int i = threadIdx.x; i < kStagesMax * kStagesMax; i += blockDim.x) {
     weights[i] = launch.plan.weights[i / kStagesMax][i % kStagesMax];
@@ -339,7 +340,7 @@ __global__ void __launch_bounds__(kAdaptiveWarps * 32, 1)
   const int group = warp / 4 * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
   AdaptiveRows<Net> rows(launch, weights, typename Net::Vectors(vectors), group * 4 + warp % 4,
                          static_cast<int>(gridDim.x * (blockDim.x / 32)));
-  AwaitImageCopy();
+  ImageCopy::AwaitFirst();
   typename Net::LayerSums sums = {};
 #pragma unroll 1
   for (int round = 0; round < launch.plan.rounds_max; ++round) {

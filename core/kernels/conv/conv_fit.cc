@@ -60,9 +60,6 @@ std::string NetMisfit(const ConvModel& model, const ConvNet& net) {
   for (const ConvLayer& layer : net) {
     const std::string misfit = LayerMisfit(model, layer, before);
     if (!misfit.empty()) return misfit;
-    if (layer.activation == ConvActivation::kSilu) {
-      return "has silu, which the fused kernel has in readouts of tables only";
-    }
     const bool reads_aside = std::any_of(layer.inputs.begin(), layer.inputs.end(), IsAside);
     if (reads_aside && (&net == &model.field || &layer != &net.front())) {
       return "reads more than state and depth beyond a correction's first layer";

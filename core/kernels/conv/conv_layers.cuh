@@ -333,16 +333,16 @@ class ConvLayers {
   __device__ __forceinline__ void Activate(const ConvLayerLayout& layer, const float* numbers,
                                            PixelSums<kOutputs>& sums,
                                            uint32_t (&packed)[kOutputs / 4]) const {
-    if (layer.activation == ConvActivation::kSoftplus) {
-#pragma unroll
-      for (int i = 0; i < kOutputs / 8; ++i) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          packed[2 * i + h] =
-              PackPair(SoftplusFast(sums.v[i][2 * h]), SoftplusFast(sums.v[i][2 * h + 1]));
-        }
-      }
-      return;
+    switch (layer.activation) {
+      case ConvActivation::kSoftplus:
+        return PackActivated(sums, packed, [](float x) { return SoftplusFast(x); });
+      case ConvActivation::kTanh:
+        return PackActivated(sums, packed, [](float x) { return TanhFast(x); });
+      case ConvActivation::kSilu:
+        return PackActivated(sums, packed, [](float x) { return SiluFast(x); });
+      case ConvActivation::kNone:
+      case ConvActivation::kRectifier:
+        break;
     }
     const bool rectifies = layer.activation == ConvActivation::kRectifier;
 #pragma unroll

@@ -12,7 +12,7 @@
 namespace hyperserve::kernels {
 
 // kRectifier: max(x, 0) + slope min(x, 0); ReLU where the slopes are zero.
-enum class ConvActivation : uint8_t { kNone, kSoftplus, kSilu, kRectifier };
+enum class ConvActivation : uint8_t { kNone, kSoftplus, kTanh, kSilu, kRectifier };
 
 // What a layer reads. Before: the layer before it; of a net's first layer, the state where f or g
 // is evaluated. Slopes: of the stages 1 and 2; state_0: at the start of the solve; step: eps;

@@ -37,12 +37,29 @@ __device__ __forceinline__ float SiluFast(float x) {
   return x * inverse;
 }
 
-__device__ __forceinline__ void PackSilu(const StateSums& z, StatePairs& packed) {
+// To 2^-11.
+__device__ __forceinline__ float TanhFast(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// activate(x) of each number.
+template <int kOutputs, class Activate>
+__device__ __forceinline__ void PackActivated(const PixelSums<kOutputs>& z,
+                                              uint32_t (&packed)[kOutputs / 4],
+                                              const Activate& activate) {
 #pragma unroll
-  for (int i = 0; i < kConvChannelsMax / 8; ++i) {
-    packed[2 * i] = PackPair(SiluFast(z.v[i][0]), SiluFast(z.v[i][1]));
-    packed[2 * i + 1] = PackPair(SiluFast(z.v[i][2]), SiluFast(z.v[i][3]));
+  for (int i = 0; i < kOutputs / 8; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      packed[2 * i + h] = PackPair(activate(z.v[i][2 * h]), activate(z.v[i][2 * h + 1]));
+    }
   }
+}
+
+__device__ __forceinline__ void PackSilu(const StateSums& z, StatePairs& packed) {
+  PackActivated(z, packed, [](float x) { return SiluFast(x); });
 }
 
 __device__ __forceinline__ void AddScaled(float scale, const StateSums& x, StateSums& y) {

@@ -25,6 +25,8 @@ double Activate(const ConvLayer& layer, size_t output, double x) {
       return x;
     case ConvActivation::kSoftplus:
       return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+    case ConvActivation::kTanh:
+      return std::tanh(x);
     case ConvActivation::kSilu:
       return x / (1.0 + std::exp(-x));
     case ConvActivation::kRectifier:

@@ -35,7 +35,7 @@ __device__ __forceinline__ float Log2(float x) {
   return y;
 }
 
-// kSlopes: Apply and Slope, its derivative, read their second argument.
+// kSlopes: Apply and SlopeLessOne, its derivative less one, read their second argument.
 template <FlowActivation kActivation>
 struct ActivationOf;
 
@@ -53,9 +53,9 @@ struct ActivationOf<FlowActivation::kSoftplus> {
     return fmaf(p, u, x + fabsf(x));
   }
   // Of r log2(e) y: 2 / (1 + e^-y) = 1 + tanh(y / 2).
-  static __device__ __forceinline__ float Slope(float x, float) {
+  static __device__ __forceinline__ float SlopeLessOne(float x, float) {
     constexpr float kScale = static_cast<float>(0.5 * std::numbers::ln2 / kFlowSoftplusRate);
-    return 1.0f + TanhApproximate(kScale * x);
+    return TanhApproximate(kScale * x);
   }
 };
 
@@ -63,9 +63,9 @@ template <>
 struct ActivationOf<FlowActivation::kTanh> {
   static constexpr bool kSlopes = false;
   static __device__ __forceinline__ float Apply(float x, float) { return TanhApproximate(x); }
-  static __device__ __forceinline__ float Slope(float x, float) {
+  static __device__ __forceinline__ float SlopeLessOne(float x, float) {
     const float y = TanhApproximate(x);
-    return fmaf(-y, y, 1.0f);
+    return -y * y;
   }
 };
 
@@ -76,9 +76,9 @@ struct ActivationOf<FlowActivation::kSilu> {
   static __device__ __forceinline__ float Apply(float x, float) {
     return fmaf(x, TanhApproximate(x), x);
   }
-  static __device__ __forceinline__ float Slope(float x, float) {
+  static __device__ __forceinline__ float SlopeLessOne(float x, float) {
     const float y = TanhApproximate(x);
-    return fmaf(x, fmaf(-y, y, 1.0f), 1.0f + y);
+    return fmaf(x, fmaf(-y, y, 1.0f), y);
   }
 };
 
@@ -87,8 +87,8 @@ template <>
 struct ActivationOf<FlowActivation::kRectifier> {
   static constexpr bool kSlopes = true;
   static __device__ __forceinline__ float Apply(float x, float r) { return fmaf(r, fabsf(x), x); }
-  static __device__ __forceinline__ float Slope(float x, float r) {
-    return 1.0f + (x < 0.0f ? -r : r);
+  static __device__ __forceinline__ float SlopeLessOne(float x, float r) {
+    return x < 0.0f ? -r : r;
   }
 };
 

@@ -6,6 +6,7 @@
 #include "core/kernels/flow/flow_model.h"
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_solve.cuh"
+#include "core/kernels/flow/flow_team.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -42,13 +43,42 @@ size_t VectorBytes(const FlowLayout& layout, const FlowPlan& plan) {
          32 * sizeof(float);
 }
 
-// Warps of a block: whole warpgroups, fewer where long tableaux on deep nets leave no room for the
-// vectors of all; 0: the image does not fit.
+// The most warps of a block: whole warpgroups, fewer where long tableaux on deep nets leave no room
+// for the vectors of all; 0: the image does not fit.
 int WarpsOf(const FlowProgram& program, const FlowPlan& plan) {
   if (program.layout.bytes > static_cast<uint32_t>(program.shared_bytes_max)) return 0;
   const size_t room = static_cast<size_t>(program.shared_bytes_max) - program.layout.bytes;
   const size_t warps = room / VectorBytes(program.layout, plan);
   return static_cast<int>(std::min<size_t>(FlowWarps(KindOf(plan)), warps)) / 4 * 4;
+}
+
+struct Shape {
+  FlowSolveKind kind;
+  int warps;  // of a block
+  int64_t blocks;
+};
+
+// Of few rows, each multiprocessor has its own sixteen.
+bool TeamTakes(const FlowProgram& program, const FlowPlan& plan, int64_t rows) {
+  const size_t bytes = program.layout.bytes + FlowTeamMemoryBytes(program.layout.width) +
+                       FlowTeamWarps(program.layout.width) * VectorBytes(program.layout, plan);
+  return plan.density == FlowDensity::kNone && rows <= program.multiprocessors * kWarpRows &&
+         bytes <= static_cast<size_t>(program.shared_bytes_max);
+}
+
+// Precondition: FlowFits(program, plan).
+Shape ShapeOf(const FlowProgram& program, const FlowPlan& plan, int64_t rows) {
+  if (TeamTakes(program, plan, rows)) {
+    return {.kind = FlowSolveKind::kTeam,
+            .warps = FlowTeamWarps(program.layout.width),
+            .blocks = (rows + kWarpRows - 1) / kWarpRows};
+  }
+  const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
+  const int64_t blocks = std::min<int64_t>(groups, program.multiprocessors);
+  // Warpgroups that have no rows would take turns with those that have.
+  const int64_t warpgroups =
+      std::min<int64_t>((groups + blocks - 1) / blocks, WarpsOf(program, plan) / 4);
+  return {.kind = KindOf(plan), .warps = static_cast<int>(4 * warpgroups), .blocks = blocks};
 }
 
 FlowSteps StepsOf(const FlowPlan& plan, const FlowLayout& layout) {
@@ -96,11 +126,13 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
     if (error == cudaSuccess) *program = made;
     return error;
   }
-  for (const FlowSolveKind kind : {FlowSolveKind::kValues, FlowSolveKind::kTangents}) {
+  for (const FlowSolveKind kind :
+       {FlowSolveKind::kValues, FlowSolveKind::kTangents, FlowSolveKind::kTeam}) {
     const auto* kernel = reinterpret_cast<const void*>(KernelOf(kind, layout));
     if (error != cudaSuccess || kernel == nullptr) continue;
+    const int fixed = kind == FlowSolveKind::kTeam ? FlowTeamMemoryBytes(layout.width) : 0;
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 made.shared_bytes_max);
+                                 made.shared_bytes_max - fixed);
   }
   if (error == cudaSuccess) *program = made;
   return error;
@@ -118,15 +150,12 @@ cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const Fl
                     .steps = StepsOf(plan, program.layout),
                     .rows = rows};
   if (!FlowFits(program, plan)) return cudaErrorInvalidValue;
-  const int64_t groups = (rows.count + kGroupRows - 1) / kGroupRows;
-  // One warpgroup has nobody to take turns with.
-  const bool alone = KindOf(plan) == FlowSolveKind::kTangents && groups <= program.multiprocessors;
-  const int warps = alone ? 4 : WarpsOf(program, plan);
-  const unsigned grid = static_cast<unsigned>(std::min<int64_t>(groups, program.multiprocessors));
+  const Shape shape = ShapeOf(program, plan, rows.count);
   const size_t shared =
-      program.layout.bytes + static_cast<size_t>(warps) * VectorBytes(program.layout, plan);
-  KernelOf(KindOf(plan),
-           program.layout)<<<grid, static_cast<unsigned>(warps) * 32, shared, stream>>>(launch);
+      program.layout.bytes + static_cast<size_t>(shape.warps) * VectorBytes(program.layout, plan);
+  KernelOf(shape.kind,
+           program.layout)<<<static_cast<unsigned>(shape.blocks),
+                             static_cast<unsigned>(shape.warps) * 32, shared, stream>>>(launch);
   return cudaGetLastError();
 }
 

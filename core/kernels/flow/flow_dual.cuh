@@ -104,7 +104,6 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
   static __device__ __forceinline__ LaneDual Evaluate(const FlowNetLayout& net, const LaneDual& x,
                                                       const Inputs& inputs, LayerSums& sums,
                                                       uint32_t& unfit) {
-    LaneDual y;
     // Of the layer before its activation. The tangents come first, so that few registers are in use
     // at once.
     Hidden tangents[kFlowTangents];
@@ -116,30 +115,17 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     Base::First(net, x.value, inputs, sums, unfit);
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) {
-      Hidden value;
-      Activate(net, l, sums, tangents, [&](int i, int m, const float2& slopes) {
-        value.a[i / 2].halves[i % 2 * 2 + m] = PackHalves(
-            Act::Apply(sums.v[i][2 * m], slopes.x), Act::Apply(sums.v[i][2 * m + 1], slopes.y));
-      });
+      const Hidden value = Activated(net, l, sums, tangents);
+      BeginProducts();  // keeps the compiler from moving activations behind the barrier
       ProductTurns::Take();
 #pragma unroll
       for (int t = 0; t < kFlowTangents; ++t) {
         Base::template Square<Bias::kNone>(net, l, tangents[t], sums);
         tangents[t] = Rounded(sums);
       }
-      Base::Square(net, l, value, sums);
-      ProductTurns::Pass();
+      Base::template Square<Bias::kAdd, Base::Turn::kPasses>(net, l, value, sums);
     }
-    Activate(net, net.squares, sums, tangents, [](int, int, const float2&) {});
-    y.value = Base::Last(net, sums);
-#pragma unroll
-    for (int t = 0; t < kFlowTangents; ++t) {
-      y.tangents[t] = Base::LastProduct(net, [&](int i, int m) {
-        const uint32_t pair = tangents[t].a[i / 2].halves[i % 2 * 2 + m];
-        return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-      });
-    }
-    return y;
+    return LastOf(net, sums, tangents);
   }
 
  private:
@@ -148,29 +134,66 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
         [&](int i, int m) { return PackHalves(sums.v[i][2 * m], sums.v[i][2 * m + 1]); });
   }
 
-  // Multiplies tangents with the activation's slopes at the value's sums of hidden layer `layer`.
-  // value(i, m, slopes): what else is to be made of the sums of a pair, so that they are read once.
-  template <class Value>
-  static __device__ __forceinline__ void Activate(const FlowNetLayout& net, int layer,
-                                                  const LayerSums& sums,
-                                                  Hidden (&tangents)[kFlowTangents],
-                                                  const Value& value) {
+  // Keeps the compiler from making far columns first, for which it has no registers: that cost a
+  // twelfth of the time.
+  static __device__ __forceinline__ void KeepOrder(int i) {
+    if (i % 4 == 0) __syncwarp();
+  }
+
+  // Of the value; tangents are multiplied with the slopes of hidden layer `layer` there.
+  static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
+                                                     const LayerSums& sums,
+                                                     Hidden (&tangents)[kFlowTangents]) {
+    return Base::ForEachPair([&](int i, int m) {
+      if (m == 0) KeepOrder(i);
+      const float2 slopes = Base::Slopes(net, layer, i);
+      const __half2 by = SlopesLessOne(sums, i, m, slopes);
+#pragma unroll
+      for (int t = 0; t < kFlowTangents; ++t) {
+        const __half2 scaled = Scaled(by, tangents[t], i, m);
+        tangents[t].a[i / 2].halves[i % 2 * 2 + m] = *reinterpret_cast<const uint32_t*>(&scaled);
+      }
+      const float2 x = Base::ActivatedPair(sums, i, m, slopes);
+      return PackHalves(x.x, x.y);
+    });
+  }
+
+  static __device__ __forceinline__ __half2 SlopesLessOne(const LayerSums& sums, int i, int m,
+                                                          const float2& slopes) {
+    return __floats2half2_rn(Act::SlopeLessOne(sums.v[i][2 * m], slopes.x),
+                             Act::SlopeLessOne(sums.v[i][2 * m + 1], slopes.y));
+  }
+
+  // The pair (i, m) of a tangent times one more than `by`.
+  static __device__ __forceinline__ __half2 Scaled(const __half2& by, const Hidden& tangent, int i,
+                                                   int m) {
+    const uint32_t pair = tangent.a[i / 2].halves[i % 2 * 2 + m];
+    const __half2 x = *reinterpret_cast<const __half2*>(&pair);
+    return __hfma2(by, x, x);
+  }
+
+  // The last layer of all in one pass, which activates what it reads.
+  static __device__ __forceinline__ LaneDual LastOf(const FlowNetLayout& net, const LayerSums& sums,
+                                                    const Hidden (&tangents)[kFlowTangents]) {
+    float y[1 + kFlowTangents][kLaneRows][2] = {};
 #pragma unroll
     for (int i = 0; i < kWidth / 8; ++i) {
-      const float2 slopes = Base::Slopes(net, layer, i);
+      KeepOrder(i);
+      const float2 slopes = Base::Slopes(net, net.squares, i);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
-        value(i, m, slopes);
-        const __half2 by = __floats2half2_rn(Act::Slope(sums.v[i][2 * m], slopes.x),
-                                             Act::Slope(sums.v[i][2 * m + 1], slopes.y));
+        Base::AddLast(net, i, Base::ActivatedPair(sums, i, m, slopes), y[0][m]);
+        const __half2 by = SlopesLessOne(sums, i, m, slopes);
 #pragma unroll
         for (int t = 0; t < kFlowTangents; ++t) {
-          uint32_t& pair = tangents[t].a[i / 2].halves[i % 2 * 2 + m];
-          const __half2 scaled = __hmul2(by, *reinterpret_cast<const __half2*>(&pair));
-          pair = *reinterpret_cast<const uint32_t*>(&scaled);
+          Base::AddLast(net, i, __half22float2(Scaled(by, tangents[t], i, m)), y[1 + t][m]);
         }
       }
     }
+    LaneDual all{.value = Base::WithBias(net, Base::Reduce(y[0]))};
+#pragma unroll
+    for (int t = 0; t < kFlowTangents; ++t) all.tangents[t] = Base::Reduce(y[1 + t]);
+    return all;
   }
 
   // The first layer of a tangent; `part`: of the vectors. Step and depth have none.

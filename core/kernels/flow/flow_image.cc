@@ -75,6 +75,7 @@ class Packer {
   }
 
   void AddInputs(const FlowNet& net, FlowNetLayout& layout);
+  void AddSlopes(const FlowNet& net, FlowNetLayout& layout);
   void AddFirst(const FlowNet& net, FlowNetLayout& layout);
   void AddSquares(const FlowNet& net, FlowNetLayout& layout);
   void AddExactFirst(const FlowNet& net, FlowNetLayout& layout);
@@ -98,6 +99,7 @@ FlowNetLayout Packer::Add(const FlowNet& net) {
   layout.input_max = FlowInputMax(net, dimensions_, precision_);
   layout.reads_first_state = std::ranges::count(net.inputs, FlowInput::kState0) > 0;
   AddInputs(net, layout);
+  AddSlopes(net, layout);
   if (precision_ == FlowPrecision::kExact) {
     AddExactFirst(net, layout);
     AddExactSquares(net, layout);
@@ -156,6 +158,17 @@ void Packer::AddInputs(const FlowNet& net, FlowNetLayout& layout) {
   layout.list = Reserve(list.size() * sizeof list[0]);
   if (!list.empty()) {
     std::memcpy(bytes_.data() + layout.list, list.data(), list.size() * sizeof list[0]);
+  }
+}
+
+void Packer::AddSlopes(const FlowNet& net, FlowNetLayout& layout) {
+  const size_t hidden = net.layers.size() - 1, width = static_cast<size_t>(width_);
+  layout.slopes = Reserve(hidden * width * sizeof(float));
+  for (size_t l = 0; l < hidden; ++l) {
+    const std::vector<float>& slopes = net.layers[l].slopes;
+    for (size_t n = 0; n < width; ++n) {
+      Set(layout.slopes, l * width + n, KernelSlope(n < slopes.size() ? slopes[n] : 0.0f));
+    }
   }
 }
 
@@ -276,14 +289,6 @@ void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
                              ScaleOf(net, net.layers.size() - 2, k).out));
     }
     if (!layer.bias.empty()) Set(layout.last_bias, static_cast<size_t>(n), layer.bias[n]);
-  }
-  const size_t hidden = net.layers.size() - 1, width = static_cast<size_t>(width_);
-  layout.slopes = Reserve(hidden * width * sizeof(float));
-  for (size_t l = 0; l < hidden; ++l) {
-    const std::vector<float>& slopes = net.layers[l].slopes;
-    for (size_t n = 0; n < width; ++n) {
-      Set(layout.slopes, l * width + n, KernelSlope(n < slopes.size() ? slopes[n] : 0.0f));
-    }
   }
 }
 

@@ -9,12 +9,14 @@
 #include "core/kernels/flow/flow_rows.cuh"
 #include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/flow/flow_solve.cuh"
+#include "core/kernels/flow/flow_team.cuh"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
 
 // Warps of a block: four warpgroups, and two of them where tangents take registers.
-constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kValues ? 16 : 8; }
+constexpr int FlowWarps(FlowSolveKind kind) { return kind == FlowSolveKind::kTangents ? 8 : 16; }
 inline constexpr int kGroupRows = 4 * kWarpRows;  // of a warpgroup
 
 struct FlowLaunch {
@@ -24,6 +26,13 @@ struct FlowLaunch {
   FlowRows rows;
 };
 using FlowKernelPointer = void (*)(FlowLaunch);
+
+// First what the field's first layer reads. A table's nodes stand behind everything.
+__device__ __forceinline__ void StartImageCopy(const FlowLaunch& launch) {
+  const FlowLayout& layout = launch.layout;
+  ImageCopy::Start(launch.image, layout.evaluations >= 0 ? layout.bytes : layout.field.square,
+                   layout.bytes);
+}
 
 // log N(z) of the noise at either end, and the stretch between: each lane's part of them.
 __device__ __forceinline__ LanePart LogDensity(const FlowLaunch& launch, const LaneVector<1>& noise,
@@ -44,7 +53,7 @@ template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutp
 __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     FlowKernel(const __grid_constant__ FlowLaunch launch) {
   using Solver = FlowSolver<kKind, kActivation, kWidth, kOutputs>;
-  StartImageCopy(launch.image, launch.layout.bytes);
+  StartImageCopy(launch);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float* vectors = reinterpret_cast<float*>(flow_shared + launch.layout.bytes / 16) +
                    warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
@@ -69,7 +78,10 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
     } else {
       z = typename Solver::Vectors(vectors).Load(kSlotNext);
     }
-    if (turn == 0) AwaitImageCopy();
+    if (turn == 0) {
+      ImageCopy::AwaitFirst();
+      ImageCopy::AwaitSecond();
+    }
     if (group - ahead >= groups) break;
     uint32_t unfit = 0;
     const typename Solver::Vector end = solver.Solve(z, unfit);
@@ -84,14 +96,46 @@ __global__ void __launch_bounds__(FlowWarps(kKind) * 32, 1)
   if constexpr (kKind == FlowSolveKind::kTangents) ProductTurns::End();
 }
 
+// For few rows: a block solves kWarpRows.
+template <FlowActivation kActivation, int kWidth, int kOutputs>
+__global__ void __launch_bounds__(FlowTeamWarps(kWidth) * 32)
+    FlowTeamKernel(const __grid_constant__ FlowLaunch launch) {
+  using Solver = FlowSolver<FlowSolveKind::kTeam, kActivation, kWidth, kOutputs>;
+  const FlowLayout& layout = launch.layout;
+  StartImageCopy(launch);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float* vectors = reinterpret_cast<float*>(flow_shared + layout.bytes / 16) +
+                   warp * (kSlotSlope1 + launch.steps.stages) * Solver::Vectors::kSlotFloats;
+  const RowAccess<Solver::Net::kHalves> access(launch.rows, layout.dimensions);
+  Solver solver(layout, launch.steps, typename Solver::Vectors(vectors));
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarpRows;
+  typename Solver::Vector z;
+  if (launch.rows.z0 != nullptr) {
+    z = access.Read(first);
+  } else {
+    typename Solver::Vector unused;
+    access.Noise(first, first, z, unused);
+  }
+  ImageCopy::AwaitFirst();
+  uint32_t unfit = 0;
+  const typename Solver::Vector end = solver.Solve(z, unfit);
+  if (warp == 0) access.Write(first, end, unfit);
+}
+
 template <FlowActivation kActivation, int kWidth>
 FlowKernelPointer FlowKernelOfWidth(FlowSolveKind kind, int outputs) {
   using enum FlowSolveKind;
-  if (kind == kTangents) {
-    return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
+  switch (kind) {
+    case kTangents:
+      return outputs == 2 ? FlowKernel<kTangents, kActivation, kWidth, 2> : nullptr;
+    case kTeam:
+      return outputs == 2 ? FlowTeamKernel<kActivation, kWidth, 2>
+                          : FlowTeamKernel<kActivation, kWidth, 8>;
+    case kValues:
+      return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
+                          : FlowKernel<kValues, kActivation, kWidth, 8>;
   }
-  return outputs == 2 ? FlowKernel<kValues, kActivation, kWidth, 2>
-                      : FlowKernel<kValues, kActivation, kWidth, 8>;
+  return nullptr;
 }
 
 // For a layout's width and outputs; null: there is none.

@@ -7,6 +7,7 @@
 
 #include "core/kernels/flow/activations.cuh"
 #include "core/kernels/flow/flow_image.h"
+#include "core/kernels/flow/image_copy.cuh"
 #include "core/kernels/flow/mma.cuh"
 
 namespace hyperserve::kernels {
@@ -29,26 +30,9 @@ struct LaneVector {
   }
 };
 
-// Shared memory: the image, then the vectors of each warp.
-extern __shared__ uint4 flow_shared[];
-
 template <class T>
 __device__ __forceinline__ const T* Image(uint32_t offset) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(flow_shared) + offset);
-}
-
-__device__ __forceinline__ void StartImageCopy(const uint4* image, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) {
-    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(flow_shared + i));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(image + i)
-                 : "memory");
-  }
-}
-
-__device__ __forceinline__ void AwaitImageCopy() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  PublishToProducts();
-  __syncthreads();
 }
 
 // The vectors of one warp, [slot][part][lane row][half][lane]; each lane sees its own part alone.
@@ -93,6 +77,9 @@ class FlowNetDevice {
   using State = Vector;
   using Vectors = LaneVectors<kHalves, kParts>;
   using LayerSums = Sums<kWidth>;
+  // Of the matrix of a square layer, whose last step has the bias.
+  static constexpr int kDepths = kWidth + 16;
+  static constexpr uint32_t kSquareBytes = kWidth * kDepths * 2;
 
   // What a net reads beside the state that it is evaluated at.
   struct Inputs {
@@ -148,8 +135,19 @@ class FlowNetDevice {
   static __device__ __forceinline__ void First(const FlowNetLayout& net, const Vector& state,
                                                const Inputs& inputs, LayerSums& sums,
                                                uint32_t& unfit) {
+    ForEachInput(net, state, inputs, unfit, [&](const Vector& x, int step, Bias bias) {
+      AddVector(net, x, step, bias, sums);
+    });
+  }
+
+  // add(x, step, bias): of each vector that the net reads, its first step of the first layer, and
+  // whether the bias comes with it.
+  template <class Add>
+  static __device__ __forceinline__ void ForEachInput(const FlowNetLayout& net, const Vector& state,
+                                                      const Inputs& inputs, uint32_t& unfit,
+                                                      const Add& add) {
     Check(net, state, unfit);
-    AddVector(net, state, 0, Bias::kAdd, sums);
+    add(state, 0, Bias::kAdd);
 #pragma unroll 1
     for (int i = 0; i < net.inputs; ++i) {
       const int slot = Image<int>(net.list)[i];
@@ -164,7 +162,7 @@ class FlowNetDevice {
         x = inputs.vectors.Load(slot);
       }
       Check(net, x, unfit);
-      AddVector(net, x, (i + 1) * kHalves, Bias::kNone, sums);
+      add(x, (i + 1) * kHalves, Bias::kNone);
     }
   }
 
@@ -180,6 +178,18 @@ class FlowNetDevice {
   static __device__ __forceinline__ void AddVector(const FlowNetLayout& net, const Vector& x,
                                                    int step, Bias bias, LayerSums& sums) {
     OperandA a[kHalves];
+    SplitVector(x, bias, a);
+    BeginProducts();
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      AddStep(sums, a[h], Tiles(Address(net.first) + (step + h) * kWidth * 32, 2 * kFlowTileBytes),
+              0, step + h);
+    }
+    EndProducts(sums);
+  }
+
+  static __device__ __forceinline__ void SplitVector(const Vector& x, Bias bias,
+                                                     OperandA (&a)[kHalves]) {
     // A lane's last depth: one where the first step's matrix has the bias.
     const uint32_t one = bias == Bias::kAdd && threadIdx.x % 4 < 2 ? kOne << 16 : 0u;
 #pragma unroll
@@ -190,21 +200,13 @@ class FlowNetDevice {
         a[h].halves[m + 2] = (a[h].halves[m] & 0xFFFFu) | (h == 0 ? one : 0u);
       }
     }
-    BeginProducts();
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      AddStep(sums, a[h], Tiles(Address(net.first) + (step + h) * kWidth * 32, 2 * kFlowTileBytes),
-              0, step + h);
-    }
-    EndProducts(sums);
   }
 
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
                                                      const LayerSums& sums) {
     return ForEachPair([&](int i, int m) {
-      const float2 slopes = Slopes(net, layer, i);
-      return PackHalves(Act::Apply(sums.v[i][2 * m], slopes.x),
-                        Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+      const float2 x = ActivatedPair(sums, i, m, Slopes(net, layer, i));
+      return PackHalves(x.x, x.y);
     });
   }
 
@@ -226,19 +228,28 @@ class FlowNetDevice {
     return {{one, one, 0u, 0u}};
   }
 
-  // The sums of square layer `square` (from 0).
-  template <Bias kBias = Bias::kAdd>
+  enum class Turn { kKeeps, kPasses };
+
+  // The sums of square layer `square` (from 0). A turn passes some steps before their end, so that
+  // those of the other warpgroup are there when the tensor cores are free.
+  template <Bias kBias = Bias::kAdd, Turn kTurn = Turn::kKeeps>
   static __device__ __forceinline__ void Square(const FlowNetLayout& net, int square,
                                                 const Hidden& x, LayerSums& sums) {
-    constexpr int kDepths = kWidth + 16;
-    const Tiles matrix(Address(net.square) + square * kWidth * kDepths * 2,
-                       kDepths / 8 * kFlowTileBytes);
+    constexpr int kStepsAfterTurn = 3;
+    constexpr int kStepsInAll = kSteps + (kBias == Bias::kAdd);
+    const Tiles matrix(Address(net.square) + square * kSquareBytes, kDepths / 8 * kFlowTileBytes);
     BeginProducts();
 #pragma unroll
-    for (int k = 0; k < kSteps + (kBias == Bias::kAdd); ++k) {
+    for (int k = 0; k < kStepsInAll; ++k) {
       AddStep(sums, k < kSteps ? x.a[k] : Ones(), matrix, k, k);
+      if (kTurn == Turn::kPasses && k + 1 + kStepsAfterTurn == kStepsInAll) EndPart();
     }
-    EndProducts(sums);
+    EndPart();
+    if constexpr (kTurn == Turn::kPasses) {
+      AwaitAllButLastPart();
+      ProductTurns::Pass();
+    }
+    AwaitProducts(sums);
   }
 
   // Of columns 8 i + 2 q and the next.
@@ -249,41 +260,48 @@ class FlowNetDevice {
     return make_float2(0.0f, 0.0f);
   }
 
+  // Of columns 8 i + 2 q and the next, of lane row m.
+  static __device__ __forceinline__ float2 ActivatedPair(const LayerSums& sums, int i, int m,
+                                                         const float2& slopes) {
+    return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
+                       Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+  }
+
+  // In fp32.
   static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const LayerSums& sums) {
-    Vector y = LastProduct(net, [&](int i, int m) {
+    float y[kLaneRows][kOutputs] = {};
+#pragma unroll
+    for (int i = 0; i < kWidth / 8; ++i) {
       const float2 slopes = Slopes(net, net.squares, i);
-      return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
-                         Act::Apply(sums.v[i][2 * m + 1], slopes.y));
-    });
+#pragma unroll
+      for (int m = 0; m < kLaneRows; ++m) {
+        AddLast(net, i, ActivatedPair(sums, i, m, slopes), y[m]);
+      }
+    }
+    return WithBias(net, Reduce(y));
+  }
+
+  // y += the last layer's product with x, columns 8 i + 2 q and the next.
+  static __device__ __forceinline__ void AddLast(const FlowNetLayout& net, int i, const float2& x,
+                                                 float (&y)[kOutputs]) {
+    const float4* weights = Image<float4>(net.last) + (i * 4 + threadIdx.x % 4) * (kOutputs / 2);
+#pragma unroll
+    for (int j = 0; j < kOutputs / 2; ++j) AddPair(weights[j], x, y[2 * j], y[2 * j + 1]);
+  }
+
+  static __device__ __forceinline__ void AddPair(const float4& w, const float2& x, float& y0,
+                                                 float& y1) {
+    y0 = fmaf(x.y, w.y, fmaf(x.x, w.x, y0));
+    y1 = fmaf(x.y, w.w, fmaf(x.x, w.z, y1));
+  }
+
+  static __device__ __forceinline__ Vector WithBias(const FlowNetLayout& net, Vector y) {
 #pragma unroll
     for (int i = 0; i < kHalves * kLaneRows; ++i) {
       y.v[i / kHalves][i % kHalves] +=
           Image<float>(net.last_bias)[threadIdx.x % 4 + 4 * (i % kHalves)];
     }
     return y;
-  }
-
-  // The last layer without its bias, in fp32: of hidden(i, m), columns 8 i + 2 q and the next of
-  // lane row m.
-  template <class HiddenPair>
-  static __device__ __forceinline__ Vector LastProduct(const FlowNetLayout& net,
-                                                       const HiddenPair& hidden) {
-    float y[kLaneRows][kOutputs] = {};
-    const float4* weights = Image<float4>(net.last) + threadIdx.x % 4 * (kOutputs / 2);
-#pragma unroll
-    for (int i = 0; i < kWidth / 8; ++i) {
-#pragma unroll
-      for (int m = 0; m < kLaneRows; ++m) {
-        const float2 x = hidden(i, m);
-#pragma unroll
-        for (int j = 0; j < kOutputs / 2; ++j) {
-          const float4 w = weights[i * 4 * (kOutputs / 2) + j];
-          y[m][2 * j] = fmaf(x.y, w.y, fmaf(x.x, w.x, y[m][2 * j]));
-          y[m][2 * j + 1] = fmaf(x.y, w.w, fmaf(x.x, w.z, y[m][2 * j + 1]));
-        }
-      }
-    }
-    return Reduce(y);
   }
 
   // Sums over the four lanes of a row; of them each keeps its dimensions, n % 4 == q. A lane halves

@@ -9,6 +9,7 @@
 #include "core/kernels/flow/flow_model.h"
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_table.cuh"
+#include "core/kernels/flow/flow_team.cuh"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -28,15 +29,21 @@ struct FlowSteps {
   float field_s0, sign;  // the field's clock starts at field_s0 and runs with `sign`
 };
 
-// With kTangents a solver has the log-density of its plan too.
-enum class FlowSolveKind { kValues, kTangents };
+// With kTangents a solver has the log-density of its plan too; in kTeam the warps of a block share
+// 16 rows, which is for few of them.
+enum class FlowSolveKind { kValues, kTangents, kTeam };
+
+template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutputs>
+using FlowDeviceOf = std::conditional_t<
+    kKind == FlowSolveKind::kTangents, FlowDualDevice<kActivation, kWidth>,
+    std::conditional_t<kKind == FlowSolveKind::kTeam, FlowTeamDevice<kActivation, kWidth, kOutputs>,
+                       FlowNetDevice<kActivation, kWidth, kOutputs>>>;
 
 template <FlowSolveKind kKind, FlowActivation kActivation, int kWidth, int kOutputs>
 class FlowSolver {
   static constexpr bool kTangents = kKind == FlowSolveKind::kTangents;
   template <FlowActivation kOf>
-  using NetOf = std::conditional_t<kTangents, FlowDualDevice<kOf, kWidth>,
-                                   FlowNetDevice<kOf, kWidth, kOutputs>>;
+  using NetOf = FlowDeviceOf<kKind, kOf, kWidth, kOutputs>;
 
  public:
   using Net = NetOf<kActivation>;

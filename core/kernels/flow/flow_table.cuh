@@ -27,7 +27,8 @@ class FlowTableAccess {
     }
   }
 
-  // y += a_i x (column -1) or B_ij x (column j).
+  // y += a_i x (column -1) or B_ij x (column j). Dimensions that only padding has stay as they are:
+  // there a tangent says one, so that the determinant is that of the others.
   template <int kHalves>
   __device__ __forceinline__ void AddProduct(int i, int column, const LaneVector<kHalves>& x,
                                              LaneVector<kHalves>& y) const {
@@ -40,7 +41,8 @@ class FlowTableAccess {
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         const int n = threadIdx.x % 4 + 4 * h;
-        factors[h] = n < d && k < d ? matrix[n * d + k] : 0.0f;
+        const float padding = column < 0 && n == k ? 1.0f : 0.0f;
+        factors[h] = n < d && k < d ? matrix[n * d + k] : padding;
       }
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {

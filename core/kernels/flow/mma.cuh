@@ -9,8 +9,8 @@
 // columns are `stride` bytes apart. AddStep takes a step of 16 depths, and forgets the sums so far
 // where `keep` is 0.
 //
-// On Hopper a warpgroup of four warps shares B (wgmma): its four warps call these functions
-// together, and products are done at EndProducts.
+// On Hopper a warpgroup of four warps shares B (wgmma), where there are at least 64 columns: its
+// four warps call these functions together, and products are done at EndProducts.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -56,6 +56,54 @@ struct Tiles {
   uint32_t stride;
 };
 
+// A lane's part of 16 columns and 16 depths of B: two tiles of depths, of eight columns and of the
+// next eight.
+struct OperandB {
+  uint32_t halves[4];
+};
+
+// From four matrices of eight rows of 16 bytes; lanes name the rows, eight lanes a matrix.
+__device__ __forceinline__ void LoadMatrices(uint32_t address, uint32_t (&to)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Of columns 8 i to 8 i + 15 and a step of depths.
+__device__ __forceinline__ OperandB LoadStep(const Tiles& b, int step, int i) {
+  const uint32_t lane = threadIdx.x % 32;
+  OperandB operand;
+  LoadMatrices((b.start & 0xFFFFu) * 16 + (2 * step + lane / 8 % 2) * kFlowTileBytes +
+                   (i + lane / 16) * b.stride * 16 + lane % 8 * 16,
+               operand.halves);
+  return operand;
+}
+
+// To the sums of columns 8 i to 8 i + 15, by the warp alone.
+template <int kColumns>
+__device__ __forceinline__ void AddStep(Sums<kColumns>& d, int i, const OperandA& a,
+                                        const OperandB& b, int keep) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    float(&v)[4] = d.v[i + j];
+    if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+        : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
+          "r"(b.halves[2 * j]), "r"(b.halves[2 * j + 1]));
+  }
+}
+
+// By the warp alone, on any device.
+template <int kColumns>
+__device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, const Tiles& b,
+                                        int step, int keep) {
+#pragma unroll
+  for (int i = 0; i < kColumns / 8; i += 2) AddStep(d, i, a, LoadStep(b, step, i), keep);
+}
+
 #if HYPERSERVE_WGMMA
 
 #define HS_SUMS(v) "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
@@ -96,14 +144,27 @@ __device__ __forceinline__ void AddStep(Sums<128>& d, const OperandA& a, const T
 __device__ __forceinline__ void BeginProducts() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+// The steps since the last call are a part of a product of their own, for AwaitProducts.
+__device__ __forceinline__ void EndPart() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// All parts but the last are done.
+__device__ __forceinline__ void AwaitAllButLastPart() {
+  asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
 // What was added since BeginProducts is done, and nothing reads the sums before.
 template <int kColumns>
-__device__ __forceinline__ void EndProducts(Sums<kColumns>& d) {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+__device__ __forceinline__ void AwaitProducts(Sums<kColumns>& d) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < kColumns / 8; ++i) asm volatile("" : HS_SUMS(d.v[i])::"memory");
 }
+template <int kColumns>
+__device__ __forceinline__ void EndProducts(Sums<kColumns>& d) {
+  EndPart();
+  AwaitProducts(d);
+}
+
 // Shared memory that threads wrote becomes visible to products, before the barrier that follows.
 __device__ __forceinline__ void PublishToProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -144,34 +205,11 @@ class ProductTurns {
 
 #else
 
-template <int kColumns>
-__device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, const Tiles& b,
-                                        int step, int keep) {
-  const uint32_t lane = threadIdx.x % 32;
-  // Four tiles at once: two of columns, two of depths; eight lanes name the rows of each.
-  const uint32_t stride = b.stride * 16;
-  const uint32_t row = (b.start & 0xFFFFu) * 16 + (2 * step + lane / 8 % 2) * kFlowTileBytes +
-                       lane / 16 * stride + lane % 8 * 16;
-#pragma unroll
-  for (int i = 0; i < kColumns / 8; i += 2) {
-    uint32_t tiles[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
-                 : "r"(row + i * stride));
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float(&v)[4] = d.v[i + j];
-      if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
-      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-          : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-          : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
-            "r"(tiles[2 * j]), "r"(tiles[2 * j + 1]));
-    }
-  }
-}
-
 __device__ __forceinline__ void BeginProducts() {}
+__device__ __forceinline__ void EndPart() {}
+__device__ __forceinline__ void AwaitAllButLastPart() {}
+template <int kColumns>
+__device__ __forceinline__ void AwaitProducts(Sums<kColumns>&) {}
 template <int kColumns>
 __device__ __forceinline__ void EndProducts(Sums<kColumns>&) {}
 __device__ __forceinline__ void PublishToProducts() {}

@@ -144,6 +144,20 @@ TEST(ConvTest, OneEvaluationIsThatOfTheTwin) {
   }
 }
 
+TEST(ConvTest, OneEvaluationOfEveryActivation) {
+  for (const ConvActivation activation :
+       {ConvActivation::kTanh, ConvActivation::kSilu, ConvActivation::kRectifier}) {
+    ConvModel model = RandomConvModel(20, 16, 12, {}, {24}, 1);
+    model.field = RandomConvNet(activation, {ConvInput::kBefore}, model, {28, 46, 64}, 9);
+    const Packed packed(model);
+    const std::vector<float> z0 = Normals(2 * ElementsOf(model), 10);
+    for (const int blocks : packed.blocks()) {
+      EXPECT_LT(Error(model, {}, 1.0, z0, packed.Solve(ConvPlan{}, z0, blocks).z), 1e-3)
+          << "activation " << static_cast<int>(activation) << ", " << blocks << " blocks";
+    }
+  }
+}
+
 // Two steps of nets that are each within 1e-3; rk4 and heun keep slopes in the scratch memory.
 TEST(ConvTest, PlansAreThoseOfTheTwin) {
   ConvModel model = RandomConvModel(12, 14, 10, {20}, {24, 16}, 3);

@@ -131,6 +131,8 @@ TEST(PrepareSolve, Refusals) {
   SolveAsk ask{.state = Ones({1, 4})};
   ask.span = {1, 0};
   ExpectRefused(ask, "begin <= end");
+  ask.span = {-1e308, 1e308};
+  ExpectRefused(ask, "span: [-1e+308, 1e+308]; finite numbers");
   ask.span = {1, std::numeric_limits<double>::infinity()};
   ExpectRefused(ask, "finite");
   ask.span.reset();

@@ -44,8 +44,9 @@ kernels::ConvPlan PlanOf(const PlannedSolve& solve, int steps) {
 // double differ by rounding alone.
 TEST(ConvModelTest, TheTwinSolvesAsTheReadableEngine) {
   const auto runtime = MakeDeviceRuntime("cpu").value();
-  const Layer activations[] = {
-      {SoftplusLayer{}}, {ReluLayer{}}, {PreluLayer{}}, {LeakyReluLayer{.negative_slope = 0.25}}};
+  const Layer activations[] = {{SoftplusLayer{}}, {TanhLayer{}},
+                               {SiluLayer{}},     {ReluLayer{}},
+                               {PreluLayer{}},    {LeakyReluLayer{.negative_slope = 0.25}}};
   for (const Layer& activation : activations) {
     const auto model = fixture::RandomModel(fixture::FusedImageSpec(activation), 1);
     const auto correction =
@@ -122,8 +123,8 @@ TEST(ConvModelTest, SaysWhatTheKernelDoesNotHave) {
   const auto refusal = [](const ModelSpec& spec) {
     return std::string(ConvModelOf(*fixture::RandomModel(spec, 1), nullptr).status().message());
   };
-  ModelSpec spec = fixture::FusedImageSpec({TanhLayer{}});
-  EXPECT_THAT(refusal(spec), HasSubstr("field.2.tanh is not a layer of the fused kernel"));
+  ModelSpec spec = fixture::FusedImageSpec({GeluLayer{}});
+  EXPECT_THAT(refusal(spec), HasSubstr("field.2.gelu is not a layer of the fused kernel"));
   spec = fixture::FusedImageSpec({SoftplusLayer{.beta = 2.0}});
   EXPECT_THAT(refusal(spec), HasSubstr("field.2.softplus"));
   spec = fixture::FusedImageSpec({ReluLayer{}});

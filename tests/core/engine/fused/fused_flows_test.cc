@@ -145,7 +145,7 @@ TEST_F(FusedFlowsTest, Tables) {
              fixture::FusedTablesSpec(*model_, Coefficients::kMap), *model_, 3);
          spec.log_density = LogDensity::kStepMap;
        },
-       nullptr, "no log-density"},
+       "fused", "first choice"},
       {[](BatchSpec& spec) { spec.method = {Method::kAb2}; }, nullptr, "learned tables only"},
   };
   Expect(cases);
