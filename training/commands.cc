@@ -31,6 +31,7 @@
 #include "training/measure/measure.h"
 #include "training/measure/picture.h"
 #include "training/measure/rivals.h"
+#include "training/report/experiment.h"
 #include "training/report/page.h"
 #include "training/report/report.h"
 #include "training/run.h"
@@ -346,6 +347,18 @@ absl::Status Report(const CommandOptions& options) {
     return WriteFileAtomically(options.picture, FrontPicture(content));
   }));
   absl::PrintF("%s\n", options.html);
+  return absl::OkStatus();
+}
+
+absl::Status RunPaperExperiment(const CommandOptions& options) {
+  if (options.picture.empty()) return absl::InvalidArgumentError("experiment takes --picture=FILE");
+  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  HS_ASSIGN_OR_RETURN(
+      const Experiment experiment,
+      RunExperiment(run->recipe, *run->runtime, run->model_folder, options.data, run->field_code));
+  HS_RETURN_IF_ERROR(WriteUnlessStopped(
+      [&] { return WriteFileAtomically(options.picture, ExperimentPicture(experiment)); }));
+  absl::PrintF("%s", ExperimentTable(experiment));
   return absl::OkStatus();
 }
 

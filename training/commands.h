@@ -25,6 +25,9 @@ absl::Status TrainHypersolver(const CommandOptions& options);
 absl::Status Calibrate(const CommandOptions& options);
 // Writes a page of HTML about the model and the generations that are served.
 absl::Status Report(const CommandOptions& options);
+// Measures the plans of the recipe and of the generations as docs/EXPERIMENTS.md needs them, prints
+// them as a table with commas, and draws `picture`.
+absl::Status RunPaperExperiment(const CommandOptions& options);
 // Prints how good a base model is: its accuracy, or its log-density with a test of its samples
 // against the recipe's density. Writes nothing.
 absl::Status Judge(const CommandOptions& options);

@@ -55,7 +55,8 @@ ABSL_FLAG(bool, measured, false,
           "calibrate: measure nothing, choose the default plan among what was measured before");
 ABSL_FLAG(
     std::string, picture, "",
-    "calibrate: PNG of error against NFE and MACs, by gnuplot; report: SVG of error against MACs");
+    "calibrate: PNG of error against NFE and MACs, by gnuplot; report: SVG of error against MACs; "
+    "experiment: SVG");
 ABSL_FLAG(std::string, html, "", "report: the page to write, which needs no other file");
 
 namespace hyperserve {
@@ -67,7 +68,7 @@ struct TrainerCommand {
   std::string_view flags;  // separated by blanks; the first two are needed
   absl::Status (*run)(const CommandOptions& options);
 };
-constexpr std::array<TrainerCommand, 7> kCommands = {{
+constexpr std::array<TrainerCommand, 8> kCommands = {{
     {"model", "trains a base model", "recipe models data replace device threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
@@ -77,6 +78,8 @@ constexpr std::array<TrainerCommand, 7> kCommands = {{
      "recipe models picture renew measured allow_code data device threads", Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
      "recipe models html picture allow_code data device threads", Report},
+    {"experiment", "measures plans for a figure of docs/EXPERIMENTS.md: fronts, alphas or samples",
+     "recipe models picture allow_code data device threads", RunPaperExperiment},
     {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
      "recipe models allow_code data device threads", Judge},
     {"bounds", "gives the rows of a learned solver bounds of their error, as its next generation",

@@ -18,11 +18,10 @@
 #include "core/model/repository/repository.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
-#include "programs/stop.h"
-#include "training/data/dataset.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/rivals.h"
+#include "training/report/bench.h"
 
 namespace hyperserve {
 namespace {
@@ -61,73 +60,6 @@ absl::StatusOr<std::vector<double>> Means(const SafetensorsFile& tensors, const 
   return means;
 }
 
-// Generations that are served, or the newest ones.
-struct Served {
-  std::string label;  // "learned/1"
-  std::string folder;
-  std::shared_ptr<const Hypersolver> correction;
-};
-
-absl::StatusOr<std::vector<Served>> ServedGenerations(const std::string& model_folder,
-                                                      const Model& model) {
-  std::vector<Served> all;
-  for (const MethodChoice& method : ListHypersolverMethods(model_folder)) {
-    const std::string folder = HypersolverFolder(model_folder, method);
-    HS_ASSIGN_OR_RETURN(std::optional<int64_t> number, ReadActive(folder));
-    const std::vector<int64_t> there = ListGenerations(folder);
-    if (!number.has_value() && !there.empty()) number = there.back();
-    if (!number.has_value()) continue;
-    Served one{.label = absl::StrCat(PrintMethod(method), "/", *number),
-               .folder = absl::StrCat(folder, "/", *number),
-               .correction = nullptr};
-    auto correction = Hypersolver::Load(one.folder, model);
-    if (!correction.ok()) {
-      absl::FPrintF(stderr, "%s is left out: %s\n", one.folder, correction.status().message());
-      continue;
-    }
-    one.correction = *std::move(correction);
-    all.push_back(std::move(one));
-  }
-  return all;
-}
-
-// The rows of a report under any plan.
-struct Bench {
-  DeviceRuntime& runtime;
-  Solve solve;  // its plan and correction are replaced
-  SolveInputs rows;
-  Solution reference = {};
-
-  absl::StatusOr<Solution> Run(const Plan& plan,
-                               const std::shared_ptr<const Hypersolver>& correction) const {
-    if (StopRequested()) return Stopped();
-    Solve one = solve;
-    one.plan = plan;
-    one.correction = correction;
-    return RunSolve(runtime, one, rows);
-  }
-};
-
-absl::StatusOr<Bench> MakeBench(const Recipe& recipe, DeviceRuntime& runtime,
-                                const std::shared_ptr<const Model>& model,
-                                const std::string& data_folder) {
-  const Direction direction = ServedDirection(model->spec());
-  HS_ASSIGN_OR_RETURN(const Plan asked, ParsePlan(recipe.calibrate().reference()));
-  const Plan reference = ReferenceOf(*model, asked);
-  HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, model->spec(), direction, data_folder));
-  HS_ASSIGN_OR_RETURN(SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
-  Bench bench{.runtime = runtime,
-              .solve = {.model = model,
-                        .correction = nullptr,
-                        .plan = reference,
-                        .direction = direction,
-                        .batch = recipe.calibrate().batch()},
-              .rows = std::move(rows)};
-  HS_ASSIGN_OR_RETURN(bench.reference, bench.Run(reference, nullptr));
-  return bench;
-}
-
 absl::StatusOr<Contest> Compete(const Bench& bench, const Served& learned, int evaluations,
                                 Rivals& rivals) {
   const Plan plan{.choice = FixedPlan{.method = {.method = Method::kLearned},
@@ -148,15 +80,6 @@ absl::StatusOr<Contest> Compete(const Bench& bench, const Served& learned, int e
                  .macs = solution.macs,
                  .row_errors = std::move(error.rows),
                  .rival_row_errors = std::move(rival_error.rows)};
-}
-
-Samples SamplesOf(const std::string& plan, const Solution& solution) {
-  const std::vector<double> states = AsDoubles(solution.state.view());
-  Samples samples{.plan = plan, .points = {}};
-  for (size_t i = 0; i + 1 < states.size(); i += 2) {
-    samples.points.push_back({.x = states[i], .y = states[i + 1]});
-  }
-  return samples;
 }
 
 // Samples of the reference, the default plan and the learned plan of fewest evaluations.

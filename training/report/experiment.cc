@@ -1,0 +1,289 @@
+#include "training/report/experiment.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "core/base/status.h"
+#include "core/engine/plan_error.h"
+#include "core/io/tensor.h"
+#include "core/model/net/cost.h"
+#include "core/model/net/model.h"
+#include "core/ode/tableau.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "training/data/dataset.h"
+#include "training/data/image_files.h"
+#include "training/measure/calibrate.h"
+#include "training/measure/measure.h"
+#include "training/report/bench.h"
+#include "training/report/chart.h"
+
+namespace hyperserve {
+namespace {
+
+constexpr double kCloudLimit = 4;
+// What is lost is drawn as at least this many points: the axis is logarithmic.
+constexpr double kLeastLoss = 0.01;
+
+struct PlanToMeasure {
+  Plan plan;
+  std::shared_ptr<const Hypersolver> correction;  // null: classical
+};
+
+bool IsAlpha(const Plan& plan) {
+  return plan.fixed() != nullptr && plan.fixed()->method.method == Method::kAlpha;
+}
+
+bool OfAlphaFamily(const MethodChoice& method) {
+  if (RunsFromTable(method.method)) return false;
+  const Tableau tableau = TableauFor(method);
+  return tableau.order == 2 && tableau.solution_stages() == 2;
+}
+
+Plan Hypersolved(const MethodChoice& method, int steps) {
+  return {.choice = FixedPlan{.method = method, .steps = steps, .hypersolved = true}};
+}
+
+// The plans that experiment.h names, each once.
+absl::StatusOr<std::vector<PlanToMeasure>> PlansOf(const Recipe& recipe, const Model& model,
+                                                   const std::vector<Served>& served) {
+  std::vector<PlanToMeasure> plans;
+  for (const std::string& text : recipe.calibrate().plans()) {
+    HS_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+    plans.push_back({.plan = plan, .correction = nullptr});
+  }
+  const std::vector<PlanToMeasure> classical = plans;
+  const auto wanted = [&](const FixedPlan& plan) {
+    return model.spec().kind != ModelKind::kFlow ||
+           std::ranges::any_of(classical, [&](const PlanToMeasure& one) {
+             return one.plan.fixed() && PlanEvaluations(*one.plan.fixed()) == PlanEvaluations(plan);
+           });
+  };
+  for (const Served& one : served) {
+    const HypersolverSpec& spec = one.correction->spec();
+    if (spec.direction != ServedDirection(model.spec())) continue;
+    for (const int steps : spec.steps) {
+      const Plan plan = Hypersolved(spec.method, steps);
+      if (wanted(*plan.fixed())) plans.push_back({plan, one.correction});
+    }
+    if (!OfAlphaFamily(spec.method)) continue;
+    for (const PlanToMeasure& other : classical) {
+      if (!IsAlpha(other.plan) || other.plan.fixed()->method == spec.method) continue;
+      plans.push_back(
+          {Hypersolved(other.plan.fixed()->method, other.plan.fixed()->steps), one.correction});
+    }
+  }
+  return plans;
+}
+
+// "euler", "hyper_euler", "dopri5": a line of a chart.
+std::string FamilyOf(const Plan& plan) {
+  const MethodChoice& method =
+      plan.fixed() != nullptr ? plan.fixed()->method : plan.adaptive()->method;
+  const bool corrected = plan.hypersolved() && method.method != Method::kLearned;
+  return absl::StrCat(corrected ? "hyper_" : "", PrintMethod(method));
+}
+
+// Learned and hypersolved plans stand out.
+std::string ColourOf(const std::string& family, size_t index) {
+  static constexpr std::array<const char*, 6> kPalette = {"#566573", "#2471a3", "#5dade2",
+                                                          "#148f77", "#7d3c98", "#aab7b8"};
+  if (family == "learned") return "#c0392b";
+  return family.starts_with("hyper_") ? "#d68910" : kPalette[index % kPalette.size()];
+}
+
+using Number = double (*)(const Experiment&, const ExperimentPlan&);
+
+// The points of a family in the order of their cost.
+std::vector<ChartSeries> Families(const Experiment& experiment, Number x, Number y) {
+  std::vector<ChartSeries> all;
+  for (const ExperimentPlan& one : experiment.plans) {
+    const std::string family = FamilyOf(one.measured.plan);
+    auto found = std::ranges::find(all, family, &ChartSeries::name);
+    if (found == all.end()) {
+      all.push_back({.name = family, .colour = ColourOf(family, all.size()), .points = {}});
+      found = std::prev(all.end());
+      found->joined = true;
+    }
+    found->points.push_back({.x = x(experiment, one), .y = y(experiment, one)});
+  }
+  for (ChartSeries& one : all) std::ranges::sort(one.points, {}, &ChartPoint::x);
+  return all;
+}
+
+double Error(const Experiment&, const ExperimentPlan& one) { return one.measured.error_mean; }
+double Loss(const Experiment& all, const ExperimentPlan& one) {
+  return std::max(100 * (all.accuracy - one.accuracy), kLeastLoss);
+}
+
+std::string Placed(const std::string& svg, double x, double y) {
+  return absl::StrReplaceAll(svg,
+                             {{"<svg ", absl::StrFormat("<svg x=\"%.0f\" y=\"%.0f\" ", x, y)}});
+}
+
+std::string File(double width, double height, const std::string& content) {
+  return absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
+      "style=\"font:12px sans-serif;background:#fff\">\n%s</svg>\n",
+      width, height, content);
+}
+
+std::string Fronts(const Experiment& experiment) {
+  struct Cost {
+    const char* label;
+    Number number;
+  };
+  static constexpr std::array<Cost, 3> kCosts = {{
+      {"NFE", [](const Experiment&, const ExperimentPlan& one) { return one.measured.nfe; }},
+      {"multiply-accumulates a row, f and g",
+       [](const Experiment&, const ExperimentPlan& one) { return one.measured.macs; }},
+      {"microseconds a row, in batches",
+       [](const Experiment&, const ExperimentPlan& one) {
+         return 1e6 * one.measured.seconds_per_row;
+       }},
+  }};
+  std::string content;
+  double x = 0;
+  for (const Cost& cost : kCosts) {
+    content += Placed(
+        LogChart(cost.label, "mean relative error", Families(experiment, cost.number, Error)), x,
+        0);
+    content += Placed(
+        LogChart(cost.label, "accuracy lost, points", Families(experiment, cost.number, Loss)), x,
+        340);
+    x += 560;
+  }
+  return File(x, 680, content);
+}
+
+// One line for each K, without and with g.
+std::string OverAlpha(const Experiment& experiment) {
+  std::vector<ChartSeries> all;
+  for (const ExperimentPlan& one : experiment.plans) {
+    const Plan& plan = one.measured.plan;
+    if (!IsAlpha(plan)) continue;
+    const std::string name =
+        absl::StrFormat("%salpha(x):%d", plan.hypersolved() ? "hyper_" : "", plan.fixed()->steps);
+    auto found = std::ranges::find(all, name, &ChartSeries::name);
+    if (found == all.end()) {
+      all.push_back({.name = name, .colour = ColourOf(name, all.size()), .points = {}});
+      found = std::prev(all.end());
+      found->joined = true;
+    }
+    found->points.push_back({.x = plan.fixed()->method.alpha, .y = one.measured.error_mean});
+  }
+  return File(560, 340, LogChart("alpha", "mean relative error", all));
+}
+
+std::string Clouds(const Experiment& experiment) {
+  std::string content;
+  double x = 0;
+  for (const Samples& samples : experiment.samples) {
+    content += Placed(CloudChart(samples.points, kCloudLimit, "#34495e"), x, 24);
+    content += absl::StrFormat("<text x=\"%.0f\" y=\"16\" text-anchor=\"middle\">%s</text>\n",
+                               x + 150, Escaped(samples.plan));
+    x += 310;
+  }
+  return File(x, 324, content);
+}
+
+// The labels of the bench's rows, which are the first test images.
+absl::StatusOr<std::vector<int64_t>> LabelsOfRows(const Bench& bench, const Model& model,
+                                                  const std::string& data_folder) {
+  HS_ASSIGN_OR_RETURN(LabelledImages test, LoadImages(data_folder, ImagePart::kTest,
+                                                      model.spec().input, model.outputs()));
+  test.labels.resize(bench.rows.count());
+  return std::move(test.labels);
+}
+
+// Error and cost of all rows, times of a batch.
+absl::StatusOr<PlanCalibration> MeasureOn(const Bench& bench, Measurer& one_batch,
+                                          const PlanToMeasure& plan, const Solution& solution) {
+  HS_ASSIGN_OR_RETURN(PlanCalibration measured, one_batch.Measure(plan.plan, plan.correction));
+  const PlanError error = ErrorAgainst(bench.reference, solution);
+  measured.error_mean = error.mean;
+  measured.error_p99 = error.p99;
+  measured.error_max = error.max;
+  measured.agreement = error.agreement;
+  measured.nfe = solution.nfe;
+  measured.correction_evaluations = solution.correction_evaluations;
+  measured.macs = solution.macs;
+  return measured;
+}
+
+}  // namespace
+
+absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& runtime,
+                                         const std::string& model_folder,
+                                         const std::string& data_folder, FieldCode code) {
+  if (!recipe.has_calibrate()) return absl::InvalidArgumentError("the recipe holds no calibrate");
+  HS_ASSIGN_OR_RETURN(const auto model, Model::Load(model_folder, code));
+  HS_ASSIGN_OR_RETURN(const std::vector<Served> served, ServedGenerations(model_folder, *model));
+  HS_ASSIGN_OR_RETURN(const auto plans, PlansOf(recipe, *model, served));
+  HS_ASSIGN_OR_RETURN(const Bench bench, MakeBench(recipe, runtime, model, data_folder));
+  Recipe one_batch = recipe;
+  one_batch.mutable_calibrate()->set_rows(
+      std::min(recipe.calibrate().rows(), recipe.calibrate().batch()));
+  HS_ASSIGN_OR_RETURN(Measurer measurer, HeldOutMeasurer(one_batch, runtime, model,
+                                                         bench.solve.direction, data_folder));
+  Calibration made;
+  FillCalibration(recipe, *model, runtime, made);
+  Experiment experiment{
+      .name = recipe.name(),
+      .kind = model->spec().kind,
+      .remark = absl::StrFormat("%s, %d held-out rows, reference %s, %s", recipe.name(), made.rows,
+                                made.reference, made.device)};
+  const bool classifier = experiment.kind == ModelKind::kClassifier;
+  std::vector<int64_t> labels;
+  if (classifier) {
+    HS_ASSIGN_OR_RETURN(labels, LabelsOfRows(bench, *model, data_folder));
+    experiment.accuracy = ShareOfEqual(LabelsOf(bench.reference.outputs), labels);
+  } else {
+    experiment.samples.push_back(SamplesOf(made.reference, bench.reference));
+  }
+  for (const PlanToMeasure& plan : plans) {
+    HS_ASSIGN_OR_RETURN(const Solution solution, bench.Run(plan.plan, plan.correction));
+    HS_ASSIGN_OR_RETURN(const PlanCalibration one, MeasureOn(bench, measurer, plan, solution));
+    experiment.plans.push_back({.measured = one});
+    if (classifier) {
+      experiment.plans.back().accuracy = ShareOfEqual(LabelsOf(solution.outputs), labels);
+    } else {
+      experiment.samples.push_back(SamplesOf(PrintPlan(plan.plan), solution));
+    }
+  }
+  return experiment;
+}
+
+std::string ExperimentTable(const Experiment& experiment) {
+  const bool classifier = experiment.kind == ModelKind::kClassifier;
+  const auto percent = [&](double share) {
+    return classifier ? absl::StrFormat("%.2f", 100 * share) : "";
+  };
+  std::string table = absl::StrFormat(
+      "# %s\nplan,error mean,error 99 %%,accuracy %%,labels of the reference %%,NFE,g,MACs,us a "
+      "row\n",
+      experiment.remark);
+  if (classifier) {
+    absl::StrAppendFormat(&table, "reference,0,0,%s,100.00,,,,\n", percent(experiment.accuracy));
+  }
+  for (const auto& [one, accuracy] : experiment.plans) {
+    absl::StrAppendFormat(&table, "%s,%.4g,%.4g,%s,%s,%.4g,%.4g,%.5g,%.4g\n", PrintPlan(one.plan),
+                          one.error_mean, one.error_p99, percent(accuracy), percent(one.agreement),
+                          one.nfe, one.correction_evaluations, one.macs, 1e6 * one.seconds_per_row);
+  }
+  return table;
+}
+
+std::string ExperimentPicture(const Experiment& experiment) {
+  if (experiment.kind == ModelKind::kFlow) return Clouds(experiment);
+  const bool alphas = std::ranges::any_of(
+      experiment.plans, [](const ExperimentPlan& one) { return IsAlpha(one.measured.plan); });
+  return alphas ? OverAlpha(experiment) : Fronts(experiment);
+}
+
+}  // namespace hyperserve
