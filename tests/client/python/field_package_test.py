@@ -112,7 +112,7 @@ def test_nothing_runs_it_unasked(repository, tmp_path):
 def test_it_is_calibrated_and_given_learned_tables(repository, tmp_path):
     models = tmp_path / "models"
     shutil.copytree(repository, models)
-    recipe = {"format": 1, "name": "unet", "seed": 1,
+    recipe = {"format": 1, "name": "unet", "seed": 1, "data": {"density": "pinwheel"},
               "hypersolver": {"solver": {"learned": {"direction": "noise_to_data", "evaluations": [1, 2], "coefficients": "channel"}},
                               "optimiser": {"iterations": 40, "batch": 64, "rate": 0.002, "final_rate": 1e-5, "clip_norm": 1},
                               "truth": "dopri5:1e-5", "truth_rows": 256, "check_every": 10, "check_rows": 128, "probe_rows": 32},
