@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/engine/device_runtime.h"
 #include "core/io/file.h"
@@ -38,13 +39,14 @@ class TwoMoonsTest : public ::testing::Test {
               .value();
     }
     std::vector<double> p;
-    for (const RankTest& test : RankSamples(recipe_, *runtime_,
-                                            {.model = model_,
-                                            .correction = correction,
-                                            .plan = plan,
-                                            .direction = Direction::kNoiseToData,
-                                            .batch = 2048})
-                                    .value()) {
+    const absl::StatusOr<std::vector<RankTest>> tests =
+        RankSamples(recipe_, *runtime_,
+                    {.model = model_,
+                     .correction = correction,
+                     .plan = plan,
+                     .direction = Direction::kNoiseToData,
+                     .batch = 2048});
+    for (const RankTest& test : tests.value()) {
       p.push_back(test.p);
     }
     return p;
