@@ -42,10 +42,9 @@ struct ListenerLimits {
 };
 
 // The server accepts calls when Listen returns. `address` is host:port; port 0 takes any free one.
-// `flag` names the address in messages. The service and the environment must outlive
-// the listener. `refused` is told
-// each connection that a limit closes. kUnavailable: the port is taken, or the address is not one
-// of this machine. A port is never shared with another daemon.
+// `flag` names the address in messages. The service and the environment must outlive the listener.
+// `refused` is told each connection that a limit closes. kUnavailable: the port is taken, or the
+// address is not one of this machine. A port is never shared with another daemon.
 absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& address,
                                 const ListenerLimits& limits, Door::Refused refused,
                                 const CallService& service, Environment* environment);

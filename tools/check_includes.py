@@ -41,7 +41,7 @@ MAY_INCLUDE = {
                         "server/clock"],
     "server/calls": ["core/base", "core/plan", "core/io", *MODEL, "core/engine", "server/batching", "server/registry"],
     "server/rpc": ["proto", "core/base", "core/plan", "core/io", *MODEL, "server/batching", "server/registry",
-                   "server/calls", "server/metrics", "server/net", "server/clock"],
+                   "server/calls", "server/metrics", "server/clock"],
     "programs": ["core/base"],
     "server": ["proto", "programs", *CORE, *SERVER],
     "client": ["proto", "programs", "core/base", "core/plan", "core/io"],

@@ -18,11 +18,11 @@
 #include "server/clock/clock.h"
 #include "server/metrics/log.h"
 #include "server/metrics/metrics.h"
-#include "server/net/call_ledger.h"
 #include "server/registry/registry.h"
-#include "server/rpc/arrival_ledger.h"
+#include "server/rpc/ledgers/arrival_ledger.h"
+#include "server/rpc/ledgers/call_ledger.h"
+#include "server/rpc/ledgers/reply_ledger.h"
 #include "server/rpc/model_events.h"
-#include "server/rpc/reply_ledger.h"
 
 namespace hyperserve {
 

@@ -19,7 +19,7 @@
 #include "server/clock/clock.h"
 #include "server/rpc/call.h"
 #include "server/rpc/environment.h"
-#include "server/rpc/reply_ledger.h"
+#include "server/rpc/ledgers/reply_ledger.h"
 
 namespace hyperserve {
 

@@ -13,7 +13,7 @@
 #include "server/rpc/call_service.h"
 #include "server/rpc/environment.h"
 #include "server/rpc/incoming_call.h"
-#include "server/rpc/reply_ledger.h"
+#include "server/rpc/ledgers/reply_ledger.h"
 
 namespace hyperserve {
 

@@ -140,11 +140,9 @@ absl::StatusOr<double> Measurer::MeanError(const Plan& plan,
   return ErrorAgainst(reference_, solution).mean;
 }
 
-absl::StatusOr<PlanCalibration> Measurer::MeasureError(
-    const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) {
-  Solve solve = SolveOf(plan, correction);
-  HS_ASSIGN_OR_RETURN(const Solution solution, Quietly(solve));
-  const PlanError error = ErrorAgainst(reference_, solution);
+PlanCalibration CalibrationOf(const Plan& plan, const Solution& reference,
+                              const Solution& solution) {
+  const PlanError error = ErrorAgainst(reference, solution);
   PlanCalibration measured;
   measured.plan = plan;
   measured.error_mean = error.mean;
@@ -154,6 +152,14 @@ absl::StatusOr<PlanCalibration> Measurer::MeasureError(
   measured.nfe = solution.nfe;
   measured.correction_evaluations = solution.correction_evaluations;
   measured.macs = solution.macs;
+  return measured;
+}
+
+absl::StatusOr<PlanCalibration> Measurer::MeasureError(
+    const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) {
+  Solve solve = SolveOf(plan, correction);
+  HS_ASSIGN_OR_RETURN(const Solution solution, Quietly(solve));
+  PlanCalibration measured = CalibrationOf(plan, reference_, solution);
   solve.log_density = DensityOf(solve);
   if (solve.log_density == LogDensity::kNone) return measured;
   HS_ASSIGN_OR_RETURN(const Solution dense, Quietly(solve));

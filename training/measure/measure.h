@@ -40,6 +40,10 @@ absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
 // tier exact and with no tolerance below 1e-6.
 Plan ReferenceOf(const Model& model, Plan plan);
 
+// Error and cost of a solution of the same rows as the reference, without times. Pure.
+PlanCalibration CalibrationOf(const Plan& plan, const Solution& reference,
+                              const Solution& solution);
+
 // A set of rows with its reference solution. Not thread-safe.
 class Measurer {
  public:

@@ -97,20 +97,24 @@ std::string ColourOf(const std::string& family, size_t index) {
   return family.starts_with("hyper_") ? "#d68910" : kPalette[index % kPalette.size()];
 }
 
+// Adds a point to the line of this name, after the last one where it is new.
+void AddPoint(const std::string& name, ChartPoint point, std::vector<ChartSeries>& all) {
+  auto found = std::ranges::find(all, name, &ChartSeries::name);
+  if (found == all.end()) {
+    all.push_back({.name = name, .colour = ColourOf(name, all.size()), .points = {}});
+    found = std::prev(all.end());
+    found->joined = true;
+  }
+  found->points.push_back(std::move(point));
+}
+
 using Number = double (*)(const Experiment&, const ExperimentPlan&);
 
 // The points of a family in the order of their cost.
 std::vector<ChartSeries> Families(const Experiment& experiment, Number x, Number y) {
   std::vector<ChartSeries> all;
   for (const ExperimentPlan& one : experiment.plans) {
-    const std::string family = FamilyOf(one.measured.plan);
-    auto found = std::ranges::find(all, family, &ChartSeries::name);
-    if (found == all.end()) {
-      all.push_back({.name = family, .colour = ColourOf(family, all.size()), .points = {}});
-      found = std::prev(all.end());
-      found->joined = true;
-    }
-    found->points.push_back({.x = x(experiment, one), .y = y(experiment, one)});
+    AddPoint(FamilyOf(one.measured.plan), {.x = x(experiment, one), .y = y(experiment, one)}, all);
   }
   for (ChartSeries& one : all) std::ranges::sort(one.points, {}, &ChartPoint::x);
   return all;
@@ -169,13 +173,7 @@ std::string OverAlpha(const Experiment& experiment) {
     if (!IsAlpha(plan)) continue;
     const std::string name =
         absl::StrFormat("%salpha(x):%d", plan.hypersolved() ? "hyper_" : "", plan.fixed()->steps);
-    auto found = std::ranges::find(all, name, &ChartSeries::name);
-    if (found == all.end()) {
-      all.push_back({.name = name, .colour = ColourOf(name, all.size()), .points = {}});
-      found = std::prev(all.end());
-      found->joined = true;
-    }
-    found->points.push_back({.x = plan.fixed()->method.alpha, .y = one.measured.error_mean});
+    AddPoint(name, {.x = plan.fixed()->method.alpha, .y = one.measured.error_mean}, all);
   }
   return File(560, 340, LogChart("alpha", "mean relative error", all));
 }
@@ -204,15 +202,11 @@ absl::StatusOr<std::vector<int64_t>> LabelsOfRows(const Bench& bench, const Mode
 // Error and cost of all rows, times of a batch.
 absl::StatusOr<PlanCalibration> MeasureOn(const Bench& bench, Measurer& one_batch,
                                           const PlanToMeasure& plan, const Solution& solution) {
-  HS_ASSIGN_OR_RETURN(PlanCalibration measured, one_batch.Measure(plan.plan, plan.correction));
-  const PlanError error = ErrorAgainst(bench.reference, solution);
-  measured.error_mean = error.mean;
-  measured.error_p99 = error.p99;
-  measured.error_max = error.max;
-  measured.agreement = error.agreement;
-  measured.nfe = solution.nfe;
-  measured.correction_evaluations = solution.correction_evaluations;
-  measured.macs = solution.macs;
+  HS_ASSIGN_OR_RETURN(PlanCalibration timed, one_batch.Measure(plan.plan, plan.correction));
+  PlanCalibration measured = CalibrationOf(plan.plan, bench.reference, solution);
+  measured.batch = timed.batch;
+  measured.seconds_per_row = timed.seconds_per_row;
+  measured.times = std::move(timed.times);
   return measured;
 }
 

@@ -87,7 +87,7 @@ TEST_F(FlowTest, TablesAreThoseOfTheTwin) {
   }
 }
 
-// A row of a table is the map of a whole solve: the same bound on the error of log p as below.
+// A table is one map, that of the whole solve: the same bound on the mean error of log p as below.
 TEST_F(FlowTest, LogDensitiesOfTablesAreThoseOfTheTwin) {
   const struct {
     FlowActivation activation;

@@ -1,4 +1,4 @@
-#include "server/rpc/arrival_ledger.h"
+#include "server/rpc/ledgers/arrival_ledger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,9 +11,9 @@
 
 #include "hyperserve/v1/admin.grpc.pb.h"
 #include "hyperserve/v1/hyperserve.grpc.pb.h"
-#include "server/net/call_ledger.h"
 #include "server/rpc/call.h"
-#include "server/rpc/reply_ledger.h"
+#include "server/rpc/ledgers/call_ledger.h"
+#include "server/rpc/ledgers/reply_ledger.h"
 #include "tests/server/calls/served_fixture.h"
 #include "tests/server/rpc/service_fixture.h"
 #include "tests/testing/fake_engine.h"

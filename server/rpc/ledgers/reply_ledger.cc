@@ -1,4 +1,4 @@
-#include "server/rpc/reply_ledger.h"
+#include "server/rpc/ledgers/reply_ledger.h"
 
 #include <utility>
 
