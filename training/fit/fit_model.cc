@@ -36,9 +36,10 @@ namespace {
 
 bool HoldsBatchNorm(const LayerList& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const LayerList* inner = InnerLayers(layer);
+    const std::vector<InnerList> lists = InnerLists(layer);
     return std::holds_alternative<BatchNormLayer>(layer.kind) ||
-           (inner != nullptr && HoldsBatchNorm(*inner));
+           std::any_of(lists.begin(), lists.end(),
+                       [](const InnerList& inner) { return HoldsBatchNorm(inner.layers); });
   });
 }
 

@@ -69,8 +69,9 @@ absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
       return absl::InvalidArgumentError(absl::StrCat(
           at, ": reads ", features, " features, condition.shape is ", ShapeText(condition)));
     }
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      HS_RETURN_IF_ERROR(CheckCondition(*inner, condition, at + ".layers"));
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      HS_RETURN_IF_ERROR(
+          CheckCondition(inner.layers, condition, absl::StrCat(at, ".", inner.path)));
     }
   }
   return absl::OkStatus();

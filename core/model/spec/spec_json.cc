@@ -81,8 +81,8 @@ absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) 
     if (ConditionFeatures(layers[i]) > 0) {
       return Invalid(at, ": there is a condition in field and net only");
     }
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      HS_RETURN_IF_ERROR(CheckFreeOfDepth(*inner, at + ".layers"));
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      HS_RETURN_IF_ERROR(CheckFreeOfDepth(inner.layers, absl::StrCat(at, ".", inner.path)));
     }
   }
   return absl::OkStatus();
