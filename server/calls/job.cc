@@ -74,7 +74,9 @@ RowCost PredictRow(const Job& job) {
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
   // The tangent of each dimension is one more pass of the net.
   const int64_t passes =
-      (job.task.log_density ? 1 + model.state_elements() : 1) * PassesOf(job.task.derivative);
+      (job.task.log_density ? 1 + (job.task.probes > 0 ? job.task.probes : model.state_elements())
+                            : 1) *
+      PassesOf(job.task.derivative);
   double evaluations = 0, evaluation_macs = 0;
   if (fixed != nullptr) {
     // A plan without evaluations of f costs what its readout costs, as one evaluation.

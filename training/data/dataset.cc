@@ -17,6 +17,7 @@
 #include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
+#include "training/data/signal.h"
 
 namespace hyperserve {
 namespace {
@@ -57,38 +58,49 @@ absl::StatusOr<std::vector<int64_t>> LabelsIn(RowsFile file, int64_t classes) {
   return labels;
 }
 
-// The finite numbers of a file of points, [rows, shape].
-absl::StatusOr<HostTensor> PointsIn(const std::string& path, const Shape& shape) {
+// The finite numbers of a file of points, [rows, input shape].
+absl::StatusOr<HostTensor> PointsIn(const std::string& path, const InputSpec& input) {
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadRows(path, ""));
   const std::string name = file.name;
-  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), shape, 0));
-  rows = ConvertedTo(rows.view(), Dtype::kF32);
-  return AsInputs(std::move(rows), {}, name);
+  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), input.shape, 0));
+  if (!input.unit_range) rows = ConvertedTo(rows.view(), Dtype::kF32);
+  return AsInputs(std::move(rows), input, name);
 }
 
-// Their conditions, [rows, shape].
-absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
+// What stands beside them in the file under this name, [rows, shape].
+absl::StatusOr<HostTensor> BesidePoints(const std::string& path, const char* name, Shape shape,
+                                        int64_t rows) {
   HS_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kPointsBytesMax));
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
   if (!file.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": points of a model with a condition are a safetensors file with the ",
-                     "tensors x and condition"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": rows with a ", name, " are a safetensors file with the tensors x and ", name));
   }
-  const absl::StatusOr<TensorView> view = file->Find("condition");
+  const absl::StatusOr<TensorView> view = file->Find(name);
   if (!view.ok()) return Annotate(view.status(), path);
-  Shape wanted = shape;
-  wanted.insert(wanted.begin(), rows);
-  if (view->shape != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
-                                                   ", wanted is ", ShapeText(wanted)));
+  shape.insert(shape.begin(), rows);
+  if (view->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", name, " is ", ShapeText(view->shape),
+                                                   ", wanted is ", ShapeText(shape)));
   }
-  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
+  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, absl::StrCat(path, ": ", name));
 }
+
+// Of one row: the outputs of a regressor, or the states of a trajectory at its depths.
+absl::StatusOr<Shape> AnswerShape(const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(Shape shape, StateShape(spec));
+  if (HasOutputs(spec.kind)) return OutputShape(spec.head, shape);
+  shape.insert(shape.begin(), std::ssize(spec.save_at));
+  return shape;
+}
+
+constexpr HostTensor SolveInputs::*kBeside[] = {&SolveInputs::condition, &SolveInputs::answer};
 
 SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
   SolveInputs some{.entry = all.entry, .rows = RowsAt(all.rows.view(), places)};
-  if (!all.condition.shape.empty()) some.condition = RowsAt(all.condition.view(), places);
+  for (const auto part : kBeside) {
+    if (!(all.*part).shape.empty()) some.*part = RowsAt((all.*part).view(), places);
+  }
   return some;
 }
 
@@ -103,8 +115,9 @@ absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::s
 SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
   SolveInputs part{.entry = inputs.entry,
                    .rows = HostTensor::CopyOf(RowsOf(inputs.rows.view(), begin, rows))};
-  if (!inputs.condition.shape.empty()) {
-    part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
+  for (const auto beside : kBeside) {
+    if ((inputs.*beside).shape.empty()) continue;
+    part.*beside = HostTensor::CopyOf(RowsOf((inputs.*beside).view(), begin, rows));
   }
   return part;
 }
@@ -145,14 +158,20 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   return absl::OkStatus();
 }
 
-absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& path) {
-  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, shape_));
-  HostTensor conditions;
+absl::Status InputSource::TakePoints(const Recipe& recipe, const ModelSpec& spec,
+                                     const std::string& path) {
+  HS_ASSIGN_OR_RETURN(HostTensor points, PointsIn(path, spec.input));
+  HostTensor conditions, answers;
   if (!condition_.empty()) {
-    HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
+    HS_ASSIGN_OR_RETURN(conditions, BesidePoints(path, "condition", condition_, points.shape[0]));
   }
-  const training::Points& parts =
-      recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
+  if (recipe.data().has_pairs()) {
+    HS_ASSIGN_OR_RETURN(const Shape answer, AnswerShape(spec));
+    HS_ASSIGN_OR_RETURN(answers, BesidePoints(path, "y", answer, points.shape[0]));
+  }
+  const training::Points& parts = recipe.data().has_states()  ? recipe.data().states()
+                                  : recipe.data().has_pairs() ? recipe.data().pairs()
+                                                              : recipe.data().points();
   const int64_t count = points.shape[0], held_out = parts.held_out_rows(),
                 fitted = count - held_out - parts.validation_rows();
   if (fitted < 1) {
@@ -165,7 +184,10 @@ absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& pa
   RandomStream stream(seed_, RandomPurpose::kData);
   for (int64_t i = count - 1; i > 0; --i) std::swap(order[i], order[stream.Below(i + 1)]);
   const std::span<const int64_t> places = order;
-  const SolveInputs all{.rows = points, .condition = std::move(conditions)};
+  const SolveInputs all{.entry = spec.kind == ModelKind::kFlow ? Entry::kState : Entry::kInput,
+                        .rows = std::move(points),
+                        .condition = std::move(conditions),
+                        .answer = std::move(answers)};
   files_ = Sets{.training = AtPlaces(all, places.subspan(held_out, fitted)),
                 .validation = AtPlaces(all, places.last(parts.validation_rows())),
                 .held_out = AtPlaces(all, places.first(held_out))};
@@ -190,6 +212,20 @@ absl::Status InputSource::TakeDensity(const std::string& name) {
                    " numbers as their condition, condition.shape of the model says ", features));
 }
 
+absl::Status InputSource::TakeSignal(const Recipe& recipe, const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(signal_, Signal::Make(recipe.data().signal()));
+  signal_start_ = spec.span[0];
+  signal_depths_ = spec.save_at;
+  const Shape components = {recipe.data().signal().components_size()};
+  HS_ASSIGN_OR_RETURN(const Shape state, StateShape(spec));
+  if (spec.kind == ModelKind::kTrajectory && shape_ == components && state == components) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.signal has ", ShapeText(components),
+                   " components: it wants a trajectory whose input and state have that shape"));
+}
+
 absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelSpec& spec,
                                               Direction direction, const std::string& data) {
   InputSource source;
@@ -197,12 +233,22 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.shape_ = spec.input.shape;
   source.condition_ = spec.condition;
   source.from_noise_ = direction == Direction::kNoiseToData && !recipe.data().has_states();
-  if (spec.kind != ModelKind::kFlow) {
+  const training::Data& from = recipe.data();
+  if (spec.kind == ModelKind::kClassifier) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
+  } else if (spec.kind != ModelKind::kFlow && from.has_signal()) {
+    HS_RETURN_IF_ERROR(source.TakeSignal(recipe, spec));
+  } else if (spec.kind != ModelKind::kFlow) {
+    if (!from.has_pairs() && !from.has_states()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a ", Absl(ModelKindName(spec.kind)),
+                       " takes data.pairs, data.states or, if it is a trajectory, data.signal"));
+    }
+    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec, data));
   } else if (source.from_noise_ && spec.condition.empty()) {
     return source;
-  } else if (recipe.data().has_points() || recipe.data().has_states()) {
-    HS_RETURN_IF_ERROR(source.TakePoints(recipe, data));
+  } else if (from.has_points() || from.has_states()) {
+    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec, data));
   } else {
     HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));
   }
@@ -220,7 +266,28 @@ HostTensor InputSource::Noise(uint64_t set, int64_t first, int64_t rows) const {
   return result;
 }
 
+// Rows off the signal by a normal error; the signal is their answer.
+SolveInputs InputSource::OffSignal(uint64_t set, int64_t first, int64_t rows) const {
+  SolveInputs inputs{.entry = Entry::kInput, .rows = Noise(set, first, rows)};
+  const std::vector<double> start = signal_->At(signal_start_);
+  const std::span<float> numbers = inputs.rows.as<float>();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<float>(start[i % start.size()] + signal_->spread() * numbers[i]);
+  }
+  Shape shape = shape_;
+  shape.insert(shape.begin(), {rows, std::ssize(signal_depths_)});
+  inputs.answer = HostTensor::Zeros(Dtype::kF32, shape);
+  auto place = inputs.answer.as<float>().begin();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const double depth : signal_depths_) {
+      for (const double value : signal_->At(depth)) *place++ = static_cast<float>(value);
+    }
+  }
+  return inputs;
+}
+
 SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const {
+  if (signal_.has_value()) return OffSignal(set, first, rows);
   SolveInputs inputs;
   if (from_noise_) inputs.rows = Noise(set, first, rows);
   if (!density_.has_value()) return inputs;

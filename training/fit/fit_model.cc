@@ -61,6 +61,20 @@ absl::Status CheckDropped(double share, const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+bool LearnsFrom(ModelKind kind, const training::Data& data) {
+  switch (kind) {
+    case ModelKind::kClassifier:
+      return data.has_idx();
+    case ModelKind::kFlow:
+      return data.has_density() || data.has_points();
+    case ModelKind::kRegressor:
+      return data.has_pairs();
+    case ModelKind::kTrajectory:
+      return data.has_pairs() || data.has_signal();
+  }
+  return false;
+}
+
 absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
   if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
@@ -74,16 +88,17 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
           "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
     }
   }
-  const bool images = recipe.data().source_case() == training::Data::kIdx;
-  if (images != (spec.kind == ModelKind::kClassifier) || recipe.data().has_states()) {
+  if (!LearnsFrom(spec.kind, recipe.data())) {
     return absl::InvalidArgumentError(
-        "a classifier learns from data.idx, a flow from data.density or data.points");
+        "a classifier learns from data.idx, a flow from data.density or data.points, a regressor "
+        "from data.pairs, a trajectory from data.pairs or data.signal");
   }
   if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
   }
-  if (recipe.fit().has_flow_matching() && (images || !UsesDepth(spec.field))) {
+  const bool flow = spec.kind == ModelKind::kFlow;
+  if (recipe.fit().has_flow_matching() && (!flow || !UsesDepth(spec.field))) {
     return absl::InvalidArgumentError(
         "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
@@ -200,6 +215,53 @@ absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
   };
 }
 
+// The mean square error of the states at the depths of save_at, [rows, save_at, state...]. The
+// solver's steps lie between two of these depths.
+at::Tensor TrackingLoss(const Task& task, const TensorSpace& space, TensorSpace::State state,
+                        const at::Tensor& answers) {
+  const FixedPlan solver = ParseFixedPlan(task.fit.solver()).value();  // was checked
+  const std::vector<double>& depths = task.spec.save_at;
+  std::vector<at::Tensor> losses;
+  double begin = task.spec.span[0];
+  for (size_t i = 0; i < depths.size(); ++i) {
+    at::Tensor penalties;
+    if (depths[i] > begin) {
+      const Trajectory part = Follow(space, solver, {begin, depths[i]}, state);
+      state = part.end;
+      begin = depths[i];
+      penalties = task.Penalties(part);
+    }
+    const at::Tensor wrong = at::mse_loss(state.z, answers.select(1, static_cast<int64_t>(i)));
+    losses.push_back(penalties.defined() ? wrong + penalties : wrong);
+  }
+  return at::stack(losses).mean();
+}
+
+// The mean square error of a regressor's outputs or of a trajectory's states.
+absl::StatusOr<Loss> PairLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
+                              const std::shared_ptr<const Model>& model) {
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, task.spec, Direction::kForward, data_folder));
+  const TensorSpace space(
+      SpaceOptions(task.spec, Direction::kForward, task.NetOf(task.spec.field, "field")));
+  const Net stem = task.NetOf(task.spec.stem, "stem"), head = task.NetOf(task.spec.head, "head");
+  return [&task, source, space, stem, head, model](int iteration) -> absl::StatusOr<at::Tensor> {
+    const int64_t batch = task.fit.optimiser().batch();
+    const SolveInputs inputs = source.Training(iteration, batch);
+    HS_ASSIGN_OR_RETURN(const at::Tensor rows, StemInput(model, inputs, task.device));
+    const at::Tensor answers = TensorFromView(inputs.answer.view()).to(task.device);
+    const auto depth = [&](double s) { return at::full({batch}, s, rows.options()); };
+    const at::Tensor start = stem.Apply(rows, depth(task.spec.span[0]));
+    const at::Tensor condition = ConditionOf(inputs, task.device);
+    if (task.spec.kind == ModelKind::kTrajectory) {
+      return TrackingLoss(task, space, space.Start(start, condition), answers);
+    }
+    const Trajectory trajectory = FollowFixed(task, space, start, condition);
+    const at::Tensor outputs = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
+    return at::mse_loss(outputs, answers) + task.Penalties(trajectory);
+  };
+}
+
 // -log p of points of the data, solved from data to noise.
 absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
                               const std::shared_ptr<const Model>& model) {
@@ -254,6 +316,7 @@ absl::StatusOr<Loss> LossOf(Task& task, const Recipe& recipe, const std::string&
   if (task.spec.kind == ModelKind::kClassifier) {
     return ClassifierLoss(task, recipe, data_folder, model);
   }
+  if (task.spec.kind != ModelKind::kFlow) return PairLoss(task, recipe, data_folder, model);
   return recipe.fit().has_flow_matching() ? MatchingLoss(task, recipe, data_folder, model)
                                           : FlowLoss(task, recipe, data_folder, model);
 }

@@ -9,7 +9,21 @@
 namespace hyperserve {
 
 std::string_view ModelKindName(ModelKind kind) {
-  return kind == ModelKind::kClassifier ? "classifier" : "flow";
+  switch (kind) {
+    case ModelKind::kClassifier:
+      return "classifier";
+    case ModelKind::kFlow:
+      return "flow";
+    case ModelKind::kRegressor:
+      return "regressor";
+    case ModelKind::kTrajectory:
+      return "trajectory";
+  }
+  return "";
+}
+
+bool HasOutputs(ModelKind kind) {
+  return kind == ModelKind::kClassifier || kind == ModelKind::kRegressor;
 }
 
 std::string_view DirectionName(Direction direction) {
