@@ -86,7 +86,8 @@ struct BatchResult {
   std::vector<double> distance;  // of each row, by the table's distance readout
   // Costs of each row. nfe counts rejected steps and the estimate of the first step, and both
   // halves of a guided slope; macs counts f, g, their tangents (one more pass each), the distance
-  // readout and the input and output maps.
+  // readout and the input and output maps. A state that is solved apart from its density
+  // (paired_run.h) is one pass more in macs; nfe counts each slope once.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;
