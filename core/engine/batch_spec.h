@@ -37,7 +37,7 @@ enum class LogDensity {
   kDivergence,
   // log|det| of the Jacobian of each discrete step, by tangents. This is the exact log-density of
   // the discrete map. Fixed plans only, classical or hypersolved. Computed in double also in tier
-  // exact, beside the state's own solve.
+  // exact.
   kStepMap,
 };
 
