@@ -172,8 +172,8 @@ class TorchRuntime final : public DeviceRuntime {
   absl::StatusOr<StartedRun> StartApart(const BatchSpec& spec, int64_t rows, EngineChoice choice) {
     HS_ASSIGN_OR_RETURN(StartedRun state, StartRun(StateAlone(spec), rows));
     absl::StrAppend(&choice.why, "; states by ", state.choice.engine, ", as without densities");
-    return StartedRun{.run = PairRuns(std::move(state.run), MakeReadableRun(DensityAlone(spec),
-                                                                            streams_.Lease(), rows)),
+    return StartedRun{.run = PairRuns(std::move(state.run),
+                                      MakeReadableRun(DensityAlone(spec), streams_.Lease(), rows)),
                       .choice = std::move(choice)};
   }
 

@@ -1,7 +1,6 @@
 // How the daemon ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <atomic>

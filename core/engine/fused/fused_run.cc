@@ -233,8 +233,8 @@ class FusedRun final : public WaitingRun<FusedFlow> {
     const UnfitRows unfit = UnfitOf(ends);
     HS_RETURN_IF_ERROR(SolveAgain(spec_, stream_, segment, unfit.rows, cancelled, result));
     // Their states stay: they are those of rows whose densities nobody asks for.
-    HS_RETURN_IF_ERROR(SolveAgain(DensityAlone(spec_), stream_, segment, unfit.densities, cancelled,
-                                  result));
+    HS_RETURN_IF_ERROR(
+        SolveAgain(DensityAlone(spec_), stream_, segment, unfit.densities, cancelled, result));
     return result;
   }
 

@@ -49,9 +49,10 @@ absl::Status SolveAgain(const BatchSpec& spec, const StreamLease& stream, const 
   BatchSpec exact = spec;
   exact.tier = Tier::kExact;
   const auto make = [&](const BatchSpec& one) { return MakeReadableRun(one, stream, bucket); };
-  const std::unique_ptr<Run> run = SolvesStateApart(exact, stream->device().is_cuda())
-                                       ? PairRuns(make(StateAlone(exact)), make(DensityAlone(exact)))
-                                       : make(exact);
+  const std::unique_ptr<Run> run =
+      SolvesStateApart(exact, stream->device().is_cuda())
+          ? PairRuns(make(StateAlone(exact)), make(DensityAlone(exact)))
+          : make(exact);
   for (size_t begin = 0; begin < places.size(); begin += bucket) {
     const auto part = places.subspan(begin, std::min<size_t>(bucket, places.size() - begin));
     std::map<Ticket, int64_t> first;

@@ -47,20 +47,17 @@ class SameSampleTest : public EngineTest {
     solve.entry = noise ? Entry::kNoise : Entry::kState;
     const HostTensor states = noise ? HostTensor() : NormalRows(kRows, {2}, 7);
     const Shape& features = solve.model->spec().condition;
-    const HostTensor condition =
-        features.empty() ? HostTensor() : NormalRows(1, {features[0]}, 11);
+    const HostTensor condition = features.empty() ? HostTensor() : NormalRows(1, {features[0]}, 11);
     const Segment segment{.rows = kRows,
                           .data = states.view(),
                           .seed = 3,
                           .condition = condition.view(),
                           .control = ControlOf(solve)};
     solve.log_density = LogDensity::kNone;
-    const BatchResult plain =
-        SolveAlone(*runtime_, SpecOf(solve), solve.plan, segment).value();
+    const BatchResult plain = SolveAlone(*runtime_, SpecOf(solve), solve.plan, segment).value();
     solve.log_density =
         solve.correction == nullptr ? LogDensity::kDivergence : LogDensity::kStepMap;
-    const BatchResult dense =
-        SolveAlone(*runtime_, SpecOf(solve), solve.plan, segment).value();
+    const BatchResult dense = SolveAlone(*runtime_, SpecOf(solve), solve.plan, segment).value();
     EXPECT_EQ(dense.state.bytes, plain.state.bytes) << what;
     EXPECT_EQ(dense.status, plain.status) << what;
     EXPECT_EQ(dense.nfe, plain.nfe) << what;
@@ -135,12 +132,12 @@ class PairedRunTest : public EngineTest {
   }
 
   const std::shared_ptr<const Model> model_ = fixture::RandomModel(fixture::FlowSpec(), 1);
-  BatchSpec spec_{.model = model_,
-                  .correction =
-                      fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model_, 2),
-                  .entry = Entry::kNoise,
-                  .direction = Direction::kNoiseToData,
-                  .log_density = LogDensity::kStepMap};
+  BatchSpec spec_{
+      .model = model_,
+      .correction = fixture::RandomHypersolver(fixture::FlowCorrectionSpec(), *model_, 2),
+      .entry = Entry::kNoise,
+      .direction = Direction::kNoiseToData,
+      .log_density = LogDensity::kStepMap};
   std::unique_ptr<hyperserve::Run> run_;
 };
 
