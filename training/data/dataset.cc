@@ -92,6 +92,10 @@ SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
   return some;
 }
 
+std::string DigestOf(const HostTensor& rows) {
+  return Sha256({reinterpret_cast<const char*>(rows.bytes.data()), rows.bytes.size()});
+}
+
 absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::string_view what) {
   if (rows <= set.count()) return RowsOf(set, 0, rows);
   return absl::InvalidArgumentError(
@@ -107,6 +111,12 @@ SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
     part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
   }
   return part;
+}
+
+std::string LabelledImages::Digest() const {
+  const std::string_view of_labels(reinterpret_cast<const char*>(labels.data()),
+                                   labels.size() * sizeof(labels[0]));
+  return Sha256Hex(DigestOf(images) + Sha256(of_labels));
 }
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
@@ -257,6 +267,16 @@ absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
 std::optional<int64_t> InputSource::validation_rows() const {
   if (!files_.has_value()) return std::nullopt;
   return files_->validation.count();
+}
+
+std::string InputSource::Digest() const {
+  std::string digests;
+  if (files_.has_value()) {
+    for (const SolveInputs* set : {&files_->training, &files_->validation, &files_->held_out}) {
+      digests += DigestOf(set->rows) + DigestOf(set->condition);
+    }
+  }
+  return Sha256Hex(digests);
 }
 
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {

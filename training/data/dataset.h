@@ -24,6 +24,7 @@ struct LabelledImages {
   std::vector<int64_t> labels;
 
   int64_t rows() const { return static_cast<int64_t>(labels.size()); }
+  std::string Digest() const;
 };
 
 // Reads the images and labels of one part from `folder`: "train-images-idx3-ubyte" and the like,
@@ -65,6 +66,8 @@ class InputSource {
   // The first rows of the other sets. kInvalidArgument: there are fewer.
   absl::StatusOr<SolveInputs> Validation(int64_t rows) const;
   absl::StatusOr<SolveInputs> HeldOut(int64_t rows) const;
+  // A digest of what was read from files. What is drawn follows from the recipe and counts as none.
+  std::string Digest() const;
   std::optional<int64_t> validation_rows() const;  // nullopt: they are drawn, as many as one asks
 
  private:
