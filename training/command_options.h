@@ -27,9 +27,9 @@ struct CommandOptions {
   bool resume = false;     // model, hypersolver: goes on from the run's checkpoints
   double checkpoint_every = 0;  // seconds between two checkpoints; 0: none
   std::string curve;            // file for the course of the fits; empty: none
-  bool replace = false;    // model: replaces the model of that name
-  bool measured = false;   // calibrate: measures nothing, chooses the default plan among what was
-  bool renew = false;      // calibrate: follows each generation by one with what was measured now
+  bool replace = false;         // model: replaces the model of that name
+  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
+  bool renew = false;     // calibrate: follows each generation by one with what was measured now
 };
 
 }  // namespace hyperserve

@@ -146,11 +146,11 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   ModelFitOptions fit;
   if (!options.from.empty()) {
-    HS_ASSIGN_OR_RETURN(
-        fit.start_from, ReadFile(options.from + "/weights.safetensors", kModelWeightsBytesMax));
+    HS_ASSIGN_OR_RETURN(fit.start_from,
+                        ReadFile(options.from + "/weights.safetensors", kModelWeightsBytesMax));
   }
-  const auto checkpoints = CheckpointsOf(*run, options, options.models, "model",
-                                         {{"start", Sha256Hex(fit.start_from)}});
+  const auto checkpoints =
+      CheckpointsOf(*run, options, options.models, "model", {{"start", Sha256Hex(fit.start_from)}});
   fit.checkpoints = checkpoints.get();
   HS_ASSIGN_OR_RETURN(const ModelFiles files,
                       FitModel(run->recipe, options.data, run->device, fit));

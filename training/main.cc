@@ -81,7 +81,8 @@ struct TrainerCommand {
   absl::Status (*run)(const CommandOptions& options);
 };
 constexpr std::array<TrainerCommand, 8> kCommands = {{
-    {"model", "trains a base model", "recipe models data from replace resume checkpoint_every patience curve device threads "
+    {"model", "trains a base model",
+     "recipe models data from replace resume checkpoint_every patience curve device threads "
      "iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",

@@ -305,8 +305,8 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   HS_RETURN_IF_ERROR(MeasureAndClaim(options, held_out, weights, result));
   result.remarks = {absl::StrCat("best of iteration ", fitted.best_iteration)};
   if (!fitted.Remark().empty()) result.remarks.push_back(fitted.Remark());
-  result.curves = {{.fit = absl::StrCat("hyper_", PrintMethod(result.spec.method)),
-                    .points = fitted.curve}};
+  result.curves = {
+      {.fit = absl::StrCat("hyper_", PrintMethod(result.spec.method)), .points = fitted.curve}};
   result.spec.provenance = ProvenanceOf(recipe, options);
   result.spec.provenance["best_iteration"] = absl::StrCat(fitted.best_iteration);
   result.spec.provenance["validation_error_to_base"] = absl::StrFormat("%.4f", fitted.error);

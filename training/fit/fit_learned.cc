@@ -285,11 +285,11 @@ absl::StatusOr<std::vector<Contest>> Measure(const HypersolverFitOptions& option
 
 std::string RemarkOf(const Contest& contest) {
   const FittedTable& fitted = *contest.fitted;
-  const std::string origin = fitted.joined.empty()
-                                 ? absl::StrFormat("started at %s, best of iteration %d%s%s",
-                                                   fitted.start, fitted.best_iteration,
-                                                   fitted.remark.empty() ? "" : ", ", fitted.remark)
-                                 : absl::StrFormat("joined (%s)", fitted.joined);
+  const std::string origin =
+      fitted.joined.empty()
+          ? absl::StrFormat("started at %s, best of iteration %d%s%s", fitted.start,
+                            fitted.best_iteration, fitted.remark.empty() ? "" : ", ", fitted.remark)
+          : absl::StrFormat("joined (%s)", fitted.joined);
   return absl::StrFormat("%s, %.3f of the error of %s%s", origin,
                          contest.learned.error_mean / contest.rival.error_mean,
                          PrintPlan(contest.rival.plan),

@@ -95,11 +95,10 @@ absl::Status CheckValidationRows(const Recipe& recipe) {
   const training::ModelFit& fit = recipe.fit();
   const training::Data& data = recipe.data();
   if (fit.check_every() == 0 || data.has_density()) return absl::OkStatus();
-  const int there =
-      data.has_idx() ? data.idx().validation_rows() : data.points().validation_rows();
+  const int there = data.has_idx() ? data.idx().validation_rows() : data.points().validation_rows();
   if (fit.check_rows() <= there) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("fit.check_rows: ", fit.check_rows(),
-                                                 " of the ", there, " validation rows"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("fit.check_rows: ", fit.check_rows(), " of the ", there, " validation rows"));
 }
 
 // Drawn, or the weights to start from.
@@ -139,9 +138,9 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> start,
                         Model::FromBytes(model_json, SerializeTensors(initial)));
     ModelTask task{.spec = spec,
-              .fit = recipe.fit(),
-              .tensors = TrainableCopies(initial, device),
-              .device = device};
+                   .fit = recipe.fit(),
+                   .tensors = TrainableCopies(initial, device),
+                   .device = device};
     HS_ASSIGN_OR_RETURN(const Course course, CourseOf(task, recipe, data_folder, start));
     if (options.checkpoints != nullptr) options.checkpoints->Identify("data", course.data_digest);
     Optimisation fit{.what = recipe.name(),

@@ -31,8 +31,8 @@ struct ModelFiles {
 //
 // kInvalidArgument: the recipe lacks a part, its parts do not fit each other, or it has a batch
 // norm that is not the first layer of the stem. (Its statistics are those of the training data and
-// are taken before training.) kFailedPrecondition: the weights to start from are of another model. Also
-// fails as Optimise does.
+// are taken before training.) kFailedPrecondition: the weights to start from are of another model.
+// Also fails as Optimise does.
 absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
                                     at::Device device, const ModelFitOptions& options = {});
 

@@ -144,31 +144,31 @@ absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTru
   const Net& field = solves.space.field;
   const bool fits_nodes = has_nodes && field.uses_depth() && field.has_derivatives();
   if (has_nodes) nodes.requires_grad_(fits_nodes);
-  HS_ASSIGN_OR_RETURN(
-      Optimised fitted,
-      Optimise({.what = fit.name,
-                .optimiser = fit.optimiser,
-                .tensors = tensors,
-                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
-                  return EndError(solves, tensors, Batch(truth, fit.optimiser.batch(), stream));
-                },
-                .after =
-                    [&](int) {
-                      const at::NoGradGuard no_grad;
-                      if (fits_nodes) nodes.clamp_(truth.span[0], truth.span[1]);
-                      return absl::OkStatus();
-                    },
-                .held_out = [&]() -> absl::StatusOr<double> {
-                  return ErrorOf(solves, tensors, validation);
-                },
-                .check_every = fit.check_every,
-                .save = [&](TensorMap& state) { SaveStream(stream, state); },
-                .load = [&](const TensorMap& state) { LoadStream(state, stream); },
-                .checkpoints = fit.checkpoints,
-                .checkpoint = TablePrefix(solves.table.evaluations),
-                .time_left = fit.time_left,
-                .step_kind = fit.step_kind,
-                .check_kind = fit.check_kind}));
+  HS_ASSIGN_OR_RETURN(Optimised fitted,
+                      Optimise({.what = fit.name,
+                                .optimiser = fit.optimiser,
+                                .tensors = tensors,
+                                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
+                                  return EndError(solves, tensors,
+                                                  Batch(truth, fit.optimiser.batch(), stream));
+                                },
+                                .after =
+                                    [&](int) {
+                                      const at::NoGradGuard no_grad;
+                                      if (fits_nodes) nodes.clamp_(truth.span[0], truth.span[1]);
+                                      return absl::OkStatus();
+                                    },
+                                .held_out = [&]() -> absl::StatusOr<double> {
+                                  return ErrorOf(solves, tensors, validation);
+                                },
+                                .check_every = fit.check_every,
+                                .save = [&](TensorMap& state) { SaveStream(stream, state); },
+                                .load = [&](const TensorMap& state) { LoadStream(state, stream); },
+                                .checkpoints = fit.checkpoints,
+                                .checkpoint = TablePrefix(solves.table.evaluations),
+                                .time_left = fit.time_left,
+                                .step_kind = fit.step_kind,
+                                .check_kind = fit.check_kind}));
   start.tensors = std::move(fitted.tensors);
   start.error = fitted.error;
   start.best_iteration = fitted.best_iteration;

@@ -174,7 +174,8 @@ absl::StatusOr<Course> ClassifierCourse(ModelTask& task, const Recipe& recipe,
 }
 
 // -log p of points of the data, solved from data to noise.
-absl::StatusOr<Course> FlowCourse(ModelTask& task, const Recipe& recipe, const std::string& data_folder,
+absl::StatusOr<Course> FlowCourse(ModelTask& task, const Recipe& recipe,
+                                  const std::string& data_folder,
                                   const std::shared_ptr<const Model>& model) {
   HS_ASSIGN_OR_RETURN(const InputSource source,
                       InputSource::Make(recipe, task.spec, Direction::kDataToNoise, data_folder));
@@ -200,8 +201,7 @@ absl::StatusOr<Course> FlowCourse(ModelTask& task, const Recipe& recipe, const s
                     },
                 .held_out_loss = [&task, source, first, of_points]() -> absl::StatusOr<at::Tensor> {
                   RandomStream same = first;
-                  HS_ASSIGN_OR_RETURN(SolveInputs points,
-                                      source.Validation(task.fit.check_rows()));
+                  HS_ASSIGN_OR_RETURN(SolveInputs points, source.Validation(task.fit.check_rows()));
                   return of_points(std::move(points), same);
                 },
                 .save = {},

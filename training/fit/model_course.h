@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/model/layers/layer.h"
+#include "core/model/layers/kind.h"
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
@@ -37,7 +37,8 @@ struct Course {
 
 // Cross-entropy for a classifier; for a flow the likelihood or, where the recipe says so, flow
 // matching. `model` has the weights that training starts from. `task` must outlive the result; the
-// statistics of a batch norm at the stem's start are set in it. Fails as the readers of the data do.
+// statistics of a batch norm at the stem's start are set in it. Fails as the readers of the data
+// do.
 absl::StatusOr<Course> CourseOf(ModelTask& task, const Recipe& recipe,
                                 const std::string& data_folder,
                                 const std::shared_ptr<const Model>& model);

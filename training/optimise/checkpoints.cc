@@ -80,9 +80,8 @@ absl::Status Checkpoints::Lock() {
   if (lock_.has_value()) return absl::OkStatus();
   auto lock = FileLock::Take(options_.folder, std::chrono::milliseconds(0));
   if (absl::IsUnavailable(lock.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("another process is at the same run, its checkpoints are in ",
-                     options_.folder));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another process is at the same run, its checkpoints are in ", options_.folder));
   }
   if (absl::IsUnimplemented(lock.status())) lock = FileLock::None();
   HS_RETURN_IF_ERROR(lock.status());

@@ -12,7 +12,7 @@ namespace hyperserve {
 inline constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 struct CurvePoint {
-  int iterations = 0;  // that were done
+  int iterations = 0;                               // that were done
   double rate = kNotMeasured, loss = kNotMeasured;  // of the last of them
   double error = kNotMeasured;                      // on the held-out rows, after it
 };

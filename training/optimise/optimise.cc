@@ -15,20 +15,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
-#include "core/io/tensor.h"
 #include "programs/progress.h"
 #include "programs/stop.h"
 #include "training/optimise/device_memory.h"
+#include "training/optimise/fit_state.h"
 
 namespace hyperserve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Names of a state's tensors: these before the names of the fit's own tensors, and of the rest.
-constexpr char kFitted[] = "tensor.", kMean[] = "adam.mean.", kSquare[] = "adam.square.";
-constexpr char kBest[] = "best.";
-constexpr char kSteps[] = "adam.steps", kNumbers[] = "numbers", kCurve[] = "curve";
 
 // Within its life convolutions on a GPU round their operands to ten bits: about twice as fast, and
 // the choice of a batch disturbs a step more.
@@ -55,56 +50,6 @@ std::vector<at::Tensor> FittedOf(const TensorMap& tensors) {
     if (tensor.requires_grad()) fitted.push_back(tensor);
   }
   return fitted;
-}
-
-// The parts of a state that are numbers.
-struct Numbers {
-  int iterations = 0;  // done
-  int steps_back = 0;
-  int best_iteration = 0, gain_iteration = 0;  // gain: the last one that counts for the patience
-  double start_error = kNotMeasured;
-  double best_error = std::numeric_limits<double>::infinity();
-  double gain_error = std::numeric_limits<double>::infinity();
-};
-
-at::Tensor TensorOf(const Numbers& n) {
-  return at::tensor({double(n.iterations), double(n.steps_back), double(n.best_iteration),
-                     double(n.gain_iteration), n.start_error, n.best_error, n.gain_error},
-                    at::kDouble);
-}
-
-Numbers NumbersOf(const at::Tensor& tensor) {
-  const auto at = [&](int i) { return tensor[i].item<double>(); };
-  return {.iterations = static_cast<int>(at(0)),
-          .steps_back = static_cast<int>(at(1)),
-          .best_iteration = static_cast<int>(at(2)),
-          .gain_iteration = static_cast<int>(at(3)),
-          .start_error = at(4),
-          .best_error = at(5),
-          .gain_error = at(6)};
-}
-
-// kFailedPrecondition: a state from a file has not the tensors that this fit's states have.
-absl::Status CheckState(const TensorMap& state, const TensorMap& wanted) {
-  const auto text = [](const at::Tensor& tensor) {
-    return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "] of ",
-                        c10::toString(tensor.scalar_type()));
-  };
-  const auto refuse = [](const std::string& words) {
-    return absl::FailedPreconditionError("--resume: the checkpoint does not fit this run: " + words);
-  };
-  for (const auto& [name, tensor] : wanted) {
-    const auto found = state.find(name);
-    if (found == state.end()) return refuse(name + " is missing");
-    const at::Tensor& there = found->second;
-    const bool grown = name == kCurve && there.dim() == 2 && there.size(1) == tensor.size(1);
-    if (there.scalar_type() == tensor.scalar_type() && (grown || there.sizes() == tensor.sizes())) {
-      continue;
-    }
-    return refuse(absl::StrCat(name, " is ", text(there), ", wanted is ", text(tensor)));
-  }
-  if (state.size() == wanted.size()) return absl::OkStatus();
-  return refuse(absl::StrCat("it holds ", state.size(), " tensors, wanted are ", wanted.size()));
 }
 
 // One call of Optimise.
@@ -147,7 +92,7 @@ class Loop {
   TimeLeft& time_left_;
   const size_t step_kind_, check_kind_;
   Progress progress_;
-  Numbers now_;
+  FitNumbers now_;
   TensorMap best_;
   std::vector<CurvePoint> curve_;
   TensorMap kept_;  // the last state that is finite
@@ -172,15 +117,15 @@ TensorMap Loop::Capture() {
   for (const auto& [name, tensor] : o_.tensors) {
     if (!tensor.requires_grad()) continue;
     const auto& moments = MomentsOf(tensor);
-    state[kFitted + name] = CopyOnCpu(tensor);
-    state[kMean + name] = CopyOnCpu(moments.exp_avg());
-    state[kSquare + name] = CopyOnCpu(moments.exp_avg_sq());
+    state[fit_state::kFitted + name] = CopyOnCpu(tensor);
+    state[fit_state::kMean + name] = CopyOnCpu(moments.exp_avg());
+    state[fit_state::kSquare + name] = CopyOnCpu(moments.exp_avg_sq());
     steps.push_back(moments.step());
   }
-  for (const auto& [name, tensor] : best_) state[kBest + name] = tensor;
-  state[kSteps] = at::tensor(steps, at::kLong);
-  state[kNumbers] = TensorOf(now_);
-  state[kCurve] = hyperserve::TensorOf(curve_);
+  for (const auto& [name, tensor] : best_) state[fit_state::kBest + name] = tensor;
+  state[fit_state::kSteps] = at::tensor(steps, at::kLong);
+  state[fit_state::kNumbers] = TensorOf(now_);
+  state[fit_state::kCurve] = TensorOf(curve_);
   o_.save(state);
   return state;
 }
@@ -192,14 +137,14 @@ void Loop::Restore(const TensorMap& state) {
   for (const auto& [name, tensor] : o_.tensors) {
     if (!tensor.requires_grad()) continue;
     auto& moments = MomentsOf(tensor);
-    tensor.copy_(state.at(kFitted + name));
-    moments.exp_avg().copy_(state.at(kMean + name));
-    moments.exp_avg_sq().copy_(state.at(kSquare + name));
-    moments.step(state.at(kSteps)[place++].item<int64_t>());
+    tensor.copy_(state.at(fit_state::kFitted + name));
+    moments.exp_avg().copy_(state.at(fit_state::kMean + name));
+    moments.exp_avg_sq().copy_(state.at(fit_state::kSquare + name));
+    moments.step(state.at(fit_state::kSteps)[place++].item<int64_t>());
   }
-  for (auto& [name, tensor] : best_) tensor = state.at(kBest + name);
-  now_ = NumbersOf(state.at(kNumbers));
-  curve_ = PointsOf(state.at(kCurve));
+  for (auto& [name, tensor] : best_) tensor = state.at(fit_state::kBest + name);
+  now_ = FitNumbersOf(state.at(fit_state::kNumbers));
+  curve_ = PointsOf(state.at(fit_state::kCurve));
   o_.load(state);
 }
 
@@ -215,8 +160,8 @@ absl::Status Loop::Begin() {
       HS_RETURN_IF_ERROR(CheckState(*state, kept_));
       Restore(*state);
       kept_ = *std::move(state);
-      progress_.Say(absl::StrFormat("%s: goes on from iteration %d of %d", o_.what,
-                                    now_.iterations, iterations_));
+      progress_.Say(absl::StrFormat("%s: goes on from iteration %d of %d", o_.what, now_.iterations,
+                                    iterations_));
       time_left_.Skip(step_kind_, now_.iterations);
       progress_.Advance(now_.iterations);
       return absl::OkStatus();
@@ -270,10 +215,9 @@ absl::Status Loop::StepBack() {
   progress_.Advance(now_.iterations - left);
   now_.steps_back = steps_back;
   kept_ = Capture();
-  progress_.Say(absl::StrFormat("%s: %s; back to iteration %d with %g times the rate (%d of %d)",
-                                o_.what, where, now_.iterations,
-                                std::pow(kRateAfterStepBack, steps_back), steps_back,
-                                kStepsBackMost));
+  progress_.Say(absl::StrFormat(
+      "%s: %s; back to iteration %d with %g times the rate (%d of %d)", o_.what, where,
+      now_.iterations, std::pow(kRateAfterStepBack, steps_back), steps_back, kStepsBackMost));
   return absl::OkStatus();
 }
 
@@ -310,8 +254,8 @@ std::string Loop::Figures(double loss) const {
 absl::Status Loop::Iterate() {
   const Clock::time_point start = Clock::now();
   const double noted = time_left_.noted_seconds();
-  const double rate = LearningRate(o_.optimiser, now_.iterations) *
-                      std::pow(kRateAfterStepBack, now_.steps_back);
+  const double rate =
+      LearningRate(o_.optimiser, now_.iterations) * std::pow(kRateAfterStepBack, now_.steps_back);
   HS_ASSIGN_OR_RETURN(const at::Tensor loss, Step(rate));
   HS_RETURN_IF_ERROR(o_.after(now_.iterations));
   const int done = ++now_.iterations;
@@ -321,7 +265,8 @@ absl::Status Loop::Iterate() {
     const double number = loss.item<double>();
     if (done == 1 && !std::isfinite(number)) {
       return absl::InternalError(absl::StrCat(
-          o_.what, ": the loss is not finite before the first step, so no rate would help: look at "
+          o_.what,
+          ": the loss is not finite before the first step, so no rate would help: look at "
           "the data and the start"));
     }
     if (!std::isfinite(number) || !AllFinite()) return StepBack();
@@ -346,7 +291,7 @@ absl::Status Loop::Stop() {
   return absl::CancelledError(
       absl::StrFormat("stopped; nothing was written but a checkpoint: --resume goes on from "
                       "iteration %d of %d",
-                      NumbersOf(kept_.at(kNumbers)).iterations, iterations_));
+                      FitNumbersOf(kept_.at(fit_state::kNumbers)).iterations, iterations_));
 }
 
 absl::StatusOr<Optimised> Loop::Run() {
@@ -395,8 +340,8 @@ std::string Optimised::Remark() const {
         absl::StrFormat("stopped at a plateau, iteration %d of %d", iterations, planned));
   }
   if (steps_back > 0) {
-    remarks.push_back(absl::StrFormat("stepped back %d times from numbers that were not finite",
-                                      steps_back));
+    remarks.push_back(
+        absl::StrFormat("stepped back %d times from numbers that were not finite", steps_back));
   }
   return absl::StrJoin(remarks, "; ");
 }
