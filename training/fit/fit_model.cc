@@ -62,16 +62,19 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
           "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
     }
   }
-  const bool images = recipe.data().source_case() == training::Data::kIdx;
-  if (images != (spec.kind == ModelKind::kClassifier) || recipe.data().has_states()) {
+  const training::Data& data = recipe.data();
+  const bool classifier = spec.kind == ModelKind::kClassifier;
+  if (classifier ? !data.has_idx() && !data.has_points()
+                 : !data.has_density() && !data.has_points()) {
     return absl::InvalidArgumentError(
-        "a classifier learns from data.idx, a flow from data.density or data.points");
+        "a classifier learns from data.idx or labelled data.points, a flow from data.density or "
+        "data.points");
   }
   if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
   }
-  if (recipe.fit().has_flow_matching() && (images || !UsesDepth(spec.field))) {
+  if (recipe.fit().has_flow_matching() && (classifier || !UsesDepth(spec.field))) {
     return absl::InvalidArgumentError(
         "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
@@ -93,12 +96,10 @@ absl::StatusOr<double> HeldOutLoss(const Course& course) {
 
 absl::Status CheckValidationRows(const Recipe& recipe) {
   const training::ModelFit& fit = recipe.fit();
-  const training::Data& data = recipe.data();
-  if (fit.check_every() == 0 || data.has_density()) return absl::OkStatus();
-  const int there = data.has_idx() ? data.idx().validation_rows() : data.points().validation_rows();
-  if (fit.check_rows() <= there) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("fit.check_rows: ", fit.check_rows(), " of the ", there, " validation rows"));
+  if (fit.check_every() == 0 || recipe.data().has_density()) return absl::OkStatus();
+  if (fit.check_rows() <= ValidationRows(recipe)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("fit.check_rows: ", fit.check_rows(), " of the ",
+                                                 ValidationRows(recipe), " validation rows"));
 }
 
 // Drawn, or the weights to start from.

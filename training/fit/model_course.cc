@@ -115,10 +115,12 @@ struct ImagesThere {
   at::Tensor images, labels;
   std::string digest;
 };
-absl::StatusOr<ImagesThere> ImagesOf(const ModelTask& task, const std::string& data_folder,
+absl::StatusOr<ImagesThere> ImagesOf(const ModelTask& task, const Recipe& recipe,
+                                     const std::string& data_folder,
                                      const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(const LabelledImages data, LoadImages(data_folder, ImagePart::kTraining,
-                                                            task.spec.input, model->outputs()));
+  HS_ASSIGN_OR_RETURN(
+      const LabelledImages data,
+      LoadLabelled(recipe, task.spec.input, model->outputs(), ImagePart::kTraining, data_folder));
   const SolveInputs inputs{.entry = Entry::kInput, .rows = data.images};
   HS_ASSIGN_OR_RETURN(const at::Tensor images, StemInput(model, inputs, task.device));
   return ImagesThere{.images = images,
@@ -130,8 +132,8 @@ absl::StatusOr<ImagesThere> ImagesOf(const ModelTask& task, const std::string& d
 absl::StatusOr<Course> ClassifierCourse(ModelTask& task, const Recipe& recipe,
                                         const std::string& data_folder,
                                         const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(const ImagesThere all, ImagesOf(task, data_folder, model));
-  const int64_t rows = all.labels.size(0) - recipe.data().idx().validation_rows();
+  HS_ASSIGN_OR_RETURN(const ImagesThere all, ImagesOf(task, recipe, data_folder, model));
+  const int64_t rows = all.labels.size(0) - ValidationRows(recipe);
   if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
   if (StartsWithBatchNorm(task.spec.stem)) {
     const at::Tensor by_channel = all.images.narrow(0, 0, rows).transpose(0, 1).flatten(1);
