@@ -23,7 +23,6 @@ namespace {
 
 constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
 constexpr int64_t kPointNumbers = 2;  // of a density
-constexpr int64_t kPointsBytesMax = int64_t{4} << 30;
 
 // The sets of points share no row: they differ in the upper half of the seed.
 uint64_t SeedOf(uint64_t seed, uint64_t set) { return seed | (set << 32); }
@@ -67,16 +66,6 @@ absl::StatusOr<HostTensor> PointsIn(const std::string& path, const InputSpec& in
   return AsInputs(std::move(rows), {}, name);
 }
 
-// The labels beside the rows of a safetensors file.
-absl::StatusOr<std::vector<int64_t>> LabelsBeside(const std::string& path, int64_t classes) {
-  auto labels = ReadRows(path, "y");
-  if (!labels.ok()) {
-    return Annotate(labels.status(),
-                    "the labels of data.points are the tensor y of a safetensors file, beside x");
-  }
-  return LabelsIn(*std::move(labels), classes);
-}
-
 const training::Points& PartsOf(const Recipe& recipe) {
   return recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
 }
@@ -113,22 +102,14 @@ absl::StatusOr<Places> PlacesOf(const Recipe& recipe, int64_t count, const std::
 
 // Their conditions, [rows, shape].
 absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
-  HS_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kPointsBytesMax));
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
-  if (!file.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": points of a model with a condition are a safetensors file with the ",
-                     "tensors x and condition"));
-  }
-  const absl::StatusOr<TensorView> view = file->Find("condition");
-  if (!view.ok()) return Annotate(view.status(), path);
+  HS_ASSIGN_OR_RETURN(const RowsFile file, ReadTensorBeside(path, "condition"));
   Shape wanted = shape;
   wanted.insert(wanted.begin(), rows);
-  if (view->shape != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
+  if (file.rows.shape != wanted) {
+    return absl::InvalidArgumentError(absl::StrCat(file.name, " is ", ShapeText(file.rows.shape),
                                                    ", wanted is ", ShapeText(wanted)));
   }
-  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
+  return AsInputs(ConvertedTo(file.rows.view(), Dtype::kF32), {}, file.name);
 }
 
 SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
@@ -182,7 +163,8 @@ absl::StatusOr<LabelledImages> LoadLabelled(const Recipe& recipe, const InputSpe
                                             const std::string& data) {
   if (!recipe.data().has_points()) return LoadImages(data, part, input, classes);
   HS_ASSIGN_OR_RETURN(const HostTensor rows, PointsIn(data, input, /*flow=*/false));
-  HS_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, LabelsBeside(data, classes));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadTensorBeside(data, "y"));
+  HS_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, LabelsIn(std::move(file), classes));
   if (rows.shape[0] != static_cast<int64_t>(labels.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat(data, ": ", rows.shape[0], " rows of x and ", labels.size(), " labels in y"));

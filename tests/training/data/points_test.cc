@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/engine/engine.h"
+#include "core/engine/batch_spec.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
@@ -81,11 +81,10 @@ TEST(InputSourceTest, ASolverOfAClassifierNeedsNoLabels) {
   Recipe recipe;
   SetParts(*recipe.mutable_data()->mutable_points());
   EXPECT_TRUE(InputSource::Make(recipe, ImageModel(), Direction::kForward, path).ok());
-  EXPECT_THAT(
-      std::string(LoadLabelled(recipe, {.shape = kInput}, 10, ImagePart::kTraining, path)
-                      .status()
-                      .message()),
-      HasSubstr("the labels of data.points are the tensor y of a safetensors file, beside x"));
+  EXPECT_THAT(std::string(LoadLabelled(recipe, {.shape = kInput}, 10, ImagePart::kTraining, path)
+                              .status()
+                              .message()),
+              HasSubstr("'y'"));
 }
 
 TEST(InputSourceTest, WhatARecipeCannotTakeIsSaid) {
