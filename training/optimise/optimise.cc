@@ -297,8 +297,9 @@ absl::Status Loop::Stop() {
 absl::StatusOr<Optimised> Loop::Run() {
   HS_RETURN_IF_ERROR(Begin());
   while (now_.iterations < iterations_ && !OnPlateau()) {
-    if (StopRequested()) return Stop();
-    HS_RETURN_IF_ERROR(Iterate());
+    const absl::Status status = StopRequested() ? Stopped() : Iterate();
+    if (absl::IsCancelled(status) && StopRequested()) return Stop();
+    HS_RETURN_IF_ERROR(status);
   }
   if (now_.iterations < iterations_) {
     progress_.Say(absl::StrFormat(
