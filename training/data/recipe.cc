@@ -55,11 +55,18 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
                            "from 0 to rate"));
   HS_RETURN_IF_ERROR(Check(o.warm_up() >= 0, field + ".warm_up", "not negative"));
   HS_RETURN_IF_ERROR(Check(o.weight_decay() >= 0, field + ".weight_decay", "not negative"));
+  HS_RETURN_IF_ERROR(Check(o.patience() >= 0, field + ".patience", "not negative"));
   return Check(o.clip_norm() >= 0, field + ".clip_norm", "not negative");
 }
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  HS_RETURN_IF_ERROR(Check(fit.check_every() >= 0, "fit.check_every", "not negative"));
+  HS_RETURN_IF_ERROR(Check((fit.check_every() > 0) == (fit.check_rows() > 0), "fit.check_rows",
+                           "above 0 with fit.check_every, and 0 without"));
+  HS_RETURN_IF_ERROR(Check(fit.optimiser().patience() == 0 || fit.check_every() > 0,
+                           "fit.optimiser.patience",
+                           "needs fit.check_every and fit.check_rows, as 100 and 2000"));
   HS_RETURN_IF_ERROR(Check(fit.drop_condition() >= 0 && fit.drop_condition() < 1,
                            "fit.drop_condition", "from 0 to below 1"));
   if (fit.has_flow_matching()) {
@@ -274,6 +281,12 @@ absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
   auto recipe = ParseRecipe(json);
   if (!recipe.ok()) return Annotate(recipe.status(), path);
   return recipe;
+}
+
+int ValidationRows(const Recipe& recipe) {
+  const training::Data& data = recipe.data();
+  if (data.has_idx()) return data.idx().validation_rows();
+  return data.has_states() ? data.states().validation_rows() : data.points().validation_rows();
 }
 
 std::vector<Tier> RecipeTiers(const Recipe& recipe) {
