@@ -25,12 +25,13 @@ namespace {
 
 BatchSpec SpecOf(const WarmUpSubject& subject, const Plan& plan) {
   const ModelSpec& model = subject.model->spec();
-  const bool classifier = model.kind == ModelKind::kClassifier;
+  const bool flow = model.kind == ModelKind::kFlow;
   BatchSpec spec{.model = subject.model,
                  .tier = plan.tier,
-                 .entry = classifier ? Entry::kInput : Entry::kNoise,
-                 .direction = classifier ? Direction::kForward : Direction::kNoiseToData,
-                 .want_outputs = classifier};
+                 .entry = flow ? Entry::kNoise : Entry::kInput,
+                 .direction = flow ? Direction::kNoiseToData : Direction::kForward,
+                 .save_at = model.save_at,
+                 .want_outputs = HasOutputs(model.kind)};
   if (plan.adaptive() != nullptr) SetPlan(*plan.adaptive(), spec);
   if (plan.fixed() != nullptr) SetPlan(*plan.fixed(), spec);
   if (plan.hypersolved()) {

@@ -82,7 +82,9 @@ RowCost PredictRow(const Job& job) {
   // apart (core/engine/paired_run.h).
   const bool apart = IsStepMapInDouble(job) && job.task.want_state;
   const int64_t passes =
-      ((job.task.log_density ? 1 + model.state_elements() : 1) + (apart ? 1 : 0)) *
+      ((job.task.log_density ? 1 + (job.task.probes > 0 ? job.task.probes : model.state_elements())
+                             : 1) +
+       (apart ? 1 : 0)) *
       PassesOf(job.task.derivative);
   double evaluations = 0, evaluation_macs = 0;
   if (fixed != nullptr) {
