@@ -88,10 +88,6 @@ absl::Status CheckDerivative(const Plan& plan, const Task& task) {
     return refuse("chooses its steps by the state, so it has no derivative",
                   {.choice = rk4, .tier = plan.tier});
   }
-  if (task.guidance != 0 || !task.knots.empty()) {
-    return absl::FailedPreconditionError(
-        "derivatives are those of a solve without guidance and condition_knots; ask without them");
-  }
   if (plan.tier == Tier::kFast) {
     Plan exact = plan;
     exact.tier = Tier::kExact;
