@@ -50,11 +50,11 @@ inline constexpr int64_t kProbesMin = 2, kProbesMax = 64;  // of a row, for kHut
 // plan takes, exact up to rounding. Fixed plans only, from states or from inputs that are floats.
 enum class Derivative {
   kNone,
-  // A vector-Jacobian product: the cotangent of z(s1) pulled back to the start and the condition.
-  // With a log-density, from data to noise only, it is the gradient of log p instead.
+  // A vector-Jacobian product: z(s1)'s cotangent pulled back to start and condition (its values at
+  // knots). With a log-density, from data to noise only, the gradient of log p instead.
   kVjp,
-  // A Jacobian-vector product: the tangents of the start and the condition pushed to z(s1).
-  // Without a log-density.
+  // A Jacobian-vector product: the tangents of start and condition pushed to z(s1).
+  // Without a log-density. In all of them weights of guidance are constants.
   kJvp,
 };
 

@@ -120,9 +120,6 @@ absl::Status CheckDerivative(const BatchSpec& spec) {
   if (spec.stepping != Stepping::kFixed) {
     return absl::InvalidArgumentError("a derivative is that of a fixed plan");
   }
-  if (spec.guidance != 0 || !spec.knots.empty()) {
-    return absl::InvalidArgumentError("a derivative of a solve with guidance or knots");
-  }
   if (spec.tier == Tier::kFast) {
     return absl::InvalidArgumentError("derivatives are computed in tiers exact and double");
   }

@@ -87,9 +87,9 @@ struct BatchResult {
   HostTensor product;
   HostTensor condition_product;  // kVjp of conditional models, [rows, features]
   std::vector<double> distance;  // of each row, by the table's distance readout
-  // Costs of each row. nfe counts rejected steps and the estimate of the first step, and both
-  // halves of a guided slope; macs counts f, g, their tangents (one more pass each), the distance
-  // readout and the input and output maps.
+  // Costs of each row. nfe counts rejected steps, the estimate of the first step and both halves of
+  // a guided slope; macs counts f, g, their tangents (a pass each), the distance readout, the maps
+  // and, where a density is solved apart (paired_run.h), both solves, whose slopes nfe counts once.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;

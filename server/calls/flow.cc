@@ -45,10 +45,9 @@ int64_t RowBytes(const SampleAsk& ask, const Model& model, int64_t number_bytes)
 }
 
 // Numbers of one row in the gradients of a reply.
-int64_t GradientNumbers(const LogProbAsk& ask, const Model& model) {
+int64_t GradientNumbers(const LogProbAsk& ask, const Job& job) {
   if (!ask.gradient) return 0;
-  const Shape& features = model.spec().condition;
-  return model.state_elements() + (features.empty() ? 0 : features[0]);
+  return job.served->model->state_elements() + ConditionNumbers(job);
 }
 
 // The job of Sample and of SampleStream, which take at most `rows_max` rows. Checks all but the
@@ -191,10 +190,10 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                                                    job.plan.plan.tier, limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, job.plan.plan.tier));
   const int64_t reply_bytes =
-      DensityBytes(model) + GradientNumbers(ask, model) * static_cast<int64_t>(DtypeSize(reply));
+      DensityBytes(model) + GradientNumbers(ask, job) * static_cast<int64_t>(DtypeSize(reply));
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, reply_bytes, ask.terms, limits, kFewerRows));
   job.row_bytes = DensityBytes(model) + KeptRowBytes(job) +
-                  GradientNumbers(ask, model) * NumberBytes(job.plan.plan.tier);
+                  GradientNumbers(ask, job) * NumberBytes(job.plan.plan.tier);
   return Assemble(std::move(job), limits);
 }
 

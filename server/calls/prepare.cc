@@ -148,6 +148,17 @@ absl::Status TakeGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
 
 }  // namespace
 
+Shape ConditionShape(const Model& model, const Task& task) {
+  Shape shape = model.spec().condition;
+  if (!task.knots.empty()) shape.insert(shape.begin(), std::ssize(task.knots.depths));
+  return shape;
+}
+
+int64_t ConditionNumbers(const Job& job) {
+  const Shape shape = ConditionShape(*job.served->model, job.task);
+  return shape.empty() ? 0 : ElementCount(shape).value_or(0);
+}
+
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
   const ResolvedPlan first = job.plan;
@@ -204,12 +215,12 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
                                                    "' needs one of ", ShapeText(shape),
                                                    " for each row, or one for all rows"));
   }
-  Shape row_shape = shape;
-  if (!task.knots.empty()) row_shape.insert(row_shape.begin(), std::ssize(task.knots.depths));
-  return TakeForRows(
-      *terms.condition,
-      {.field = "condition", .row_shape = row_shape, .rows_max = rows_max, .tier = tier},
-      "conditions", rows);
+  return TakeForRows(*terms.condition,
+                     {.field = "condition",
+                      .row_shape = ConditionShape(*served.model, task),
+                      .rows_max = rows_max,
+                      .tier = tier},
+                     "conditions", rows);
 }
 
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
@@ -234,24 +245,27 @@ absl::Status TakeProbes(const AskTerms& terms, Job& job) {
 }
 
 absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
-                                                const ServedModel& served, int64_t rows, Tier tier,
-                                                int64_t rows_max) {
+                                                const ServedModel& served, const Task& task,
+                                                int64_t rows, Tier tier, int64_t rows_max) {
   if (!asked) return HostTensor();
-  const Shape& shape = served.model->spec().condition;
-  if (shape.empty()) {
+  if (served.model->spec().condition.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("condition_tangent: model '", served.name, "' has no condition"));
   }
-  return TakeForRows(
-      *asked,
-      {.field = "condition_tangent", .row_shape = shape, .rows_max = rows_max, .tier = tier},
-      "conditions", rows);
+  return TakeForRows(*asked,
+                     {.field = "condition_tangent",
+                      .row_shape = ConditionShape(*served.model, task),
+                      .rows_max = rows_max,
+                      .tier = tier},
+                     "conditions", rows);
 }
 
 int64_t KeptRowBytes(const Job& job) {
   const FixedPlan* const fixed = job.plan.plan.fixed();
   if (job.task.derivative != Derivative::kVjp || fixed == nullptr) return 0;
-  return fixed->steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
+  // A knot cuts a step.
+  const int64_t steps = fixed->steps + std::ssize(job.task.knots.depths);
+  return steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

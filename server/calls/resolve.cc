@@ -88,10 +88,6 @@ absl::Status CheckDerivative(const Plan& plan, const Task& task) {
     return refuse("chooses its steps by the state, so it has no derivative",
                   {.choice = rk4, .tier = plan.tier});
   }
-  if (task.guidance != 0 || !task.knots.empty()) {
-    return absl::FailedPreconditionError(
-        "derivatives are those of a solve without guidance and condition_knots; ask without them");
-  }
   if (plan.tier == Tier::kFast) {
     Plan exact = plan;
     exact.tier = Tier::kExact;
@@ -183,9 +179,7 @@ const PlanCalibration* MeasuredOf(const ResolvedPlan& resolved, const ServedMode
 // that of their method. So the set of labels is bounded.
 std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const Plan& plan = resolved.plan;
-  if (plan == DefaultPlanOf(model.calibration) || MeasuredOf(resolved, model) != nullptr) {
-    return resolved.text;
-  }
+  if (resolved.is_default || MeasuredOf(resolved, model) != nullptr) return resolved.text;
   const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
@@ -252,6 +246,7 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
       HS_RETURN_IF_ERROR(
           CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
   }
+  resolved.is_default = plan == DefaultPlanOf(model.calibration);
   resolved.label = PlanLabel(resolved, model);
   const PlanCalibration* measured = MeasuredOf(resolved, model);
   if (measured != nullptr && task.guidance == 0 && task.knots.empty())
@@ -294,6 +289,7 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   resolved.row_target = served.per_row->target_error;
   resolved.text = PrintPlan({.choice = *served.per_row, .tier = resolved.plan.tier});
   resolved.label = kPerRowLabel;
+  resolved.is_default = false;
   resolved.error.reset();
   return resolved;
 }

@@ -74,14 +74,14 @@ bool WantsOutputs(const SolveAsk& ask, const Model& model) {
   return model.spec().kind == ModelKind::kRegressor && !ask.vjp && !ask.jvp;
 }
 
-int64_t RowBytes(const SolveAsk& ask, const Model& model, int64_t number_bytes) {
+int64_t RowBytes(const SolveAsk& ask, const Job& job, int64_t number_bytes) {
+  const Model& model = *job.served->model;
   int64_t numbers =
       model.state_elements() * (1 + static_cast<int64_t>(SavedDepths(ask, model).size())) +
       (WantsOutputs(ask, model) ? model.outputs() : 0);
   if (ask.vjp || ask.jvp) {
-    const Shape& features = model.spec().condition;
     numbers += ask.state ? model.state_elements() : model.input_elements();
-    numbers += features.empty() ? 0 : features[0];
+    numbers += ConditionNumbers(job);
   }
   return numbers * number_bytes + (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
 }
@@ -142,8 +142,8 @@ absl::Status TakeVectors(const SolveAsk& ask, const CallLimits& limits, Job& job
   }
   if (pulls) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(job.condition_vector,
-                      TakeConditionTangent(ask.jvp->condition_tangent, *job.served, job.rows, tier,
-                                           limits.request_rows_max));
+                      TakeConditionTangent(ask.jvp->condition_tangent, *job.served, job.task,
+                                           job.rows, tier, limits.request_rows_max));
   return absl::OkStatus();
 }
 
@@ -179,9 +179,9 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                                    limits.request_rows_max));
   HS_RETURN_IF_ERROR(TakeVectors(ask, limits, job));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
-  job.row_bytes = RowBytes(ask, model, NumberBytes(tier)) + KeptRowBytes(job);
+  job.row_bytes = RowBytes(ask, job, NumberBytes(tier)) + KeptRowBytes(job);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,
-                                    RowBytes(ask, model, static_cast<int64_t>(DtypeSize(reply))),
+                                    RowBytes(ask, job, static_cast<int64_t>(DtypeSize(reply))),
                                     ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }

@@ -56,11 +56,18 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
                            "from 0 to rate"));
   HS_RETURN_IF_ERROR(Check(o.warm_up() >= 0, field + ".warm_up", "not negative"));
   HS_RETURN_IF_ERROR(Check(o.weight_decay() >= 0, field + ".weight_decay", "not negative"));
+  HS_RETURN_IF_ERROR(Check(o.patience() >= 0, field + ".patience", "not negative"));
   return Check(o.clip_norm() >= 0, field + ".clip_norm", "not negative");
 }
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  HS_RETURN_IF_ERROR(Check(fit.check_every() >= 0, "fit.check_every", "not negative"));
+  HS_RETURN_IF_ERROR(Check((fit.check_every() > 0) == (fit.check_rows() > 0), "fit.check_rows",
+                           "above 0 with fit.check_every, and 0 without"));
+  HS_RETURN_IF_ERROR(Check(fit.optimiser().patience() == 0 || fit.check_every() > 0,
+                           "fit.optimiser.patience",
+                           "needs fit.check_every and fit.check_rows, as 100 and 2000"));
   HS_RETURN_IF_ERROR(Check(fit.drop_condition() >= 0 && fit.drop_condition() < 1,
                            "fit.drop_condition", "from 0 to below 1"));
   if (fit.has_flow_matching()) {
@@ -223,6 +230,10 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
   return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
 }
 
+const char* PartsName(const training::Data& data) {
+  return data.has_states() ? "data.states" : data.has_pairs() ? "data.pairs" : "data.points";
+}
+
 absl::Status CheckParts(const training::Points& points, std::string_view name) {
   HS_RETURN_IF_ERROR(Check(points.validation_rows() >= kProbeRowsMax,
                            absl::StrCat(Absl(name), ".validation_rows"),
@@ -246,16 +257,12 @@ absl::Status Validate(const Recipe& recipe) {
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
     case training::Data::kPoints:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().points(), "data.points"));
-      break;
     case training::Data::kPairs:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().pairs(), "data.pairs"));
+    case training::Data::kStates:
+      HS_RETURN_IF_ERROR(CheckParts(PartsOf(recipe), PartsName(recipe.data())));
       break;
     case training::Data::kSignal:
       HS_RETURN_IF_ERROR(Annotate(Signal::Make(recipe.data().signal()).status(), "data.signal"));
-      break;
-    case training::Data::kStates:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().states(), "data.states"));
       break;
     default:
       return Wrong("data", "names no source: idx, density, points, states, pairs or signal");

@@ -149,7 +149,7 @@ class SolveVjpResult:
 
     state: Array  # z at the end, [rows, state shape]
     start_gradient: Array  # in the shape of the start
-    condition_gradient: Array | None  # of each row's condition, [rows, condition shape]; None: the model has none
+    condition_gradient: Array | None  # of each row's condition, in its shape with [rows, ...]; None: the model has none
     info: SolveInfo
 
 
@@ -166,7 +166,7 @@ class SolveJvpResult:
 class LogProbGradientResult:
     log_prob: Array  # [rows], float64
     gradient: Array  # by the points, [rows, dimensions]
-    condition_gradient: Array | None  # by each row's condition, [rows, condition shape]; None: the model has none
+    condition_gradient: Array | None  # by each row's condition, in its shape with [rows, ...]; None: the model has none
     info: SolveInfo
 
 

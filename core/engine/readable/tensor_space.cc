@@ -118,7 +118,8 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
   Dual depth_tensor, condition;
   if (net.uses_condition()) {
-    condition = {ConditionAt(options_.knots, of.condition, depth), of.condition_tangents};
+    condition = {ConditionAt(options_.knots, of.condition, depth),
+                 ConditionTangentsAt(options_.knots, of.condition_tangents, depth)};
   }
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
   const Dual y =
@@ -134,6 +135,11 @@ Dual TensorSpace::Guided(const Dual& x, const PerRow& depth, const State& of) co
   const int64_t knots = given.size(1) / options_.no_condition.size(1);
   State batch{.z = {}, .tangents = {}, .log_density = {}};
   batch.condition = at::cat({given, options_.no_condition.repeat({without, knots})}, 0);
+  if (of.condition_tangents.defined()) {  // those of f(none) are zeros
+    const at::Tensor along =
+        of.condition_tangents.index_select(1, places.narrow(0, 0, halves.given_count));
+    batch.condition_tangents = at::constant_pad_nd(along, {0, 0, 0, without});
+  }
   PerRow depths;
   for (const int64_t row : halves.rows) depths.push_back(depth[static_cast<size_t>(row)]);
   Dual both{x.value.index_select(0, places), {}};

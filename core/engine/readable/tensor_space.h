@@ -65,7 +65,7 @@ class TensorSpace {
     // [B, features], or with knots its values at them, [B, knots * features]; constant over the
     // solve; undefined in slopes and where the model has none.
     at::Tensor condition = {};
-    at::Tensor condition_tangents = {};  // [T, B, features]; undefined: zeros
+    at::Tensor condition_tangents = {};  // [T, ...], T of the shape above; undefined: zeros
     // F64 [B, 1 + weights] on the CPU: the number of steps that the row has made, then its weights
     // of guidance, one for the solve or one for each step. Undefined in slopes and without
     // guidance.
