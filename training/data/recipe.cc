@@ -15,6 +15,7 @@
 #include "core/plan/smallest_tolerance.h"
 #include "hyperserve/v1/model.pb.h"
 #include "training/data/density.h"
+#include "training/data/signal.h"
 
 namespace hyperserve {
 namespace {
@@ -254,11 +255,17 @@ absl::Status Validate(const Recipe& recipe) {
     case training::Data::kPoints:
       HS_RETURN_IF_ERROR(CheckParts(recipe.data().points(), "data.points"));
       break;
+    case training::Data::kPairs:
+      HS_RETURN_IF_ERROR(CheckParts(recipe.data().pairs(), "data.pairs"));
+      break;
+    case training::Data::kSignal:
+      HS_RETURN_IF_ERROR(Annotate(Signal::Make(recipe.data().signal()).status(), "data.signal"));
+      break;
     case training::Data::kStates:
       HS_RETURN_IF_ERROR(CheckParts(recipe.data().states(), "data.states"));
       break;
     default:
-      return Wrong("data", "names no source: idx, density, points or states");
+      return Wrong("data", "names no source: idx, density, points, states, pairs or signal");
   }
   if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
   if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));
@@ -299,7 +306,7 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe) {
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
 absl::Status CheckConditionSource(const ModelSpec& spec) {
-  if (spec.condition.empty() || spec.kind == ModelKind::kFlow) return absl::OkStatus();
+  if (spec.condition.empty() || spec.kind != ModelKind::kClassifier) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "condition.shape is ", ShapeText(spec.condition),
       ", and the trainer's images come without conditions; fit the net elsewhere, and publish it"));
@@ -327,6 +334,8 @@ absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, cons
 absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model) {
   const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
   HS_RETURN_IF_ERROR(CheckServable(model.spec(), learned.direction(), "solver.learned"));
+  HS_RETURN_IF_ERROR(Check(model.spec().kind != ModelKind::kTrajectory, "hypersolver.solver",
+                           "a learned solver gives no states on the way, a trajectory's answer"));
   v1::HypersolverSpec proto;
   proto.set_format(1);
   proto.set_method("learned");
