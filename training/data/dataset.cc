@@ -139,6 +139,12 @@ SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
   return part;
 }
 
+int ValidationRows(const Recipe& recipe) {
+  const training::Data& data = recipe.data();
+  if (data.has_idx()) return data.idx().validation_rows();
+  return data.has_states() ? data.states().validation_rows() : data.points().validation_rows();
+}
+
 std::string LabelledImages::Digest() const {
   const std::string_view of_labels(reinterpret_cast<const char*>(labels.data()),
                                    labels.size() * sizeof(labels[0]));

@@ -55,6 +55,9 @@ struct SolveInputs {
 // Rows [begin, begin + rows) with their conditions. Precondition: they are there.
 SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows);
 
+// The validation rows that the recipe sets aside in files; of a density, which draws them, 0.
+int ValidationRows(const Recipe& recipe);
+
 // The source of these rows. It has three sets that share no row: one to fit on, one to choose
 // checkpoints by (validation; it also fills the probe), one to report on (held out).
 class InputSource {

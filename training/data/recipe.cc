@@ -290,12 +290,6 @@ absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
   return recipe;
 }
 
-int ValidationRows(const Recipe& recipe) {
-  const training::Data& data = recipe.data();
-  if (data.has_idx()) return data.idx().validation_rows();
-  return data.has_states() ? data.states().validation_rows() : data.points().validation_rows();
-}
-
 std::vector<Tier> RecipeTiers(const Recipe& recipe) {
   std::vector<Tier> tiers;
   for (const std::string& name : recipe.calibrate().tiers()) tiers.push_back(*TierFromName(name));
