@@ -82,7 +82,7 @@ class Shipped : public testing::Test {
 
 TEST_F(Shipped, SamplesAreTheSameWhetherTheirDensityIsAskedForOrNot) {
   const std::vector<std::string> models = {"checkerboard", "pinwheel", "rings", "two_moons"};
-  Start(models);
+  ASSERT_NO_FATAL_FAILURE(Start(models));
   int compared = 0;
   for (const std::string& model : models) {
     for (const std::string& plan : PlansOf(model)) {
@@ -115,7 +115,7 @@ TEST_F(Shipped, SamplesAreTheSameWhetherTheirDensityIsAskedForOrNot) {
 
 TEST_F(Shipped, ThePageOfMetricsStaysBelow100KilobytesWhateverIsAsked) {
   const std::vector<std::string> models = {"checkerboard", "pinwheel", "rings"};
-  Start(models);
+  ASSERT_NO_FATAL_FAILURE(Start(models));
   const std::vector<std::string> others = {
       "euler:7",   "rk3:9",     "hyper_heun:2",      "tsit5:1e-4", "bosh3:1e-2",     "alpha(0.3):2",
       "no_plan:1", "auto:1e-2", "midpoint:4@cosine", "learned:99", "heun_euler:1e-2"};
