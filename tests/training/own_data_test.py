@@ -138,8 +138,8 @@ class OwnDataTest(unittest.TestCase):
                  (flow(2), self.folder / "none.npy", "none.npy"), (flow(2), pickle, "points.pt"), (flow(2), words, "words.csv"),
                  (flow(2), gap, "finite numbers are wanted"), (flow(2), other, "there are a, b"),
                  (flow(2, density="circle"), "", "checkerboard, circles, gaussians, moons, pinwheel, rings"),
-                 (flow(3, density="circles"), "", "two-dimensional"),
-                 (flow(2, idx={"validation_rows": 256}), "", "a flow from data.density or data.points"),
+                 (flow(3, density="circles"), "", "the model takes [3]; data.points takes rows of any shape"),
+                 (flow(2, idx={"validation_rows": 256}), "", "a flow takes data.density, data.points or data.states"),
                  ({**flow(2), "dta": {}}, three, "dta")]
         for recipe, data, said in cases:
             with self.subTest(said):

@@ -57,6 +57,11 @@ std::vector<at::Tensor> States(const TensorSpace& space, const SolverTable<Table
   return states;
 }
 
+// [rows, channels, pixels]; a feature of a wide flow is a channel of one pixel.
+at::Tensor ByGroup(const at::Tensor& state) {
+  return state.dim() > 2 ? state.flatten(2) : state.unsqueeze(2);
+}
+
 Products ProductsOf(Coefficients kind, const std::vector<at::Tensor>& states,
                     const at::Tensor& end) {
   const at::Tensor truth = end.to(at::kDouble);
@@ -69,10 +74,10 @@ Products ProductsOf(Coefficients kind, const std::vector<at::Tensor>& states,
     design = at::cat(terms, 1).view({truth.size(0), 1, -1, 1});
     targets = truth.view({truth.size(0), -1, 1, 1});
   } else {
-    for (const at::Tensor& state : states) terms.push_back(state.flatten(2));
+    for (const at::Tensor& state : states) terms.push_back(ByGroup(state));
     terms.push_back(at::ones_like(terms.front()));
     design = at::stack(terms, 2);
-    targets = truth.flatten(2).unsqueeze(2);
+    targets = ByGroup(truth).unsqueeze(2);
   }
   const at::Tensor size = Norms(truth);
   return {.gram = at::matmul(design, design.transpose(2, 3)),
