@@ -18,6 +18,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"
 #include "core/plan/plan.h"
+#include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/model_course.h"
