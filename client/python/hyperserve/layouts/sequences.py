@@ -101,13 +101,10 @@ def _by_widths(modules: Sequence[DenseModule]) -> list[DenseModule]:
 
 
 def _fits(modules: Sequence[DenseModule]) -> bool:
-    """Whether each takes what the one before it answers, or that and the time."""
-    width = modules[-1].width_out
-    for module in modules:
-        if module.width_in not in (width, width + 1):
-            return False
-        width = module.width_out
-    return True
+    """Whether each takes what the one before it answers, or that and the time, which the first one takes if any does."""
+    widths = [modules[-1].width_out, *(module.width_out for module in modules)]
+    more = [module.width_in - width for module, width in zip(modules, widths, strict=False)]
+    return set(more) <= {0, 1} and more[0] == max(more)
 
 
 def _counts_up(modules: Sequence[DenseModule]) -> bool:
