@@ -10,6 +10,7 @@
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
@@ -37,6 +38,7 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
                         .data = kept->data.view(),
                         .seed = job.seed,
                         .first_row = job.first_row,
+                        .probe_seed = job.probe_seed,
                         .condition = kept->condition.view(),
                         .guidance = kept->guidance.view(),
                         .vector = kept->vector.view(),
@@ -68,7 +70,10 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   spec.guidance = job.task.guidance;
   spec.knots = job.task.knots;
   if (job.task.log_density) {
-    spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
+    spec.log_density = job.task.probes > 0           ? LogDensity::kHutchinson
+                       : job.plan.plan.hypersolved() ? LogDensity::kStepMap
+                                                     : LogDensity::kDivergence;
+    spec.probes = job.task.probes;
   }
   return work;
 }
@@ -186,7 +191,10 @@ absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_
   return absl::InvalidArgumentError(
       absl::StrCat(Absl(call), " needs a ", Absl(ModelKindName(wanted)), "; model '", served.name,
                    "' is a ", Absl(ModelKindName(kind)), " (",
-                   kind == ModelKind::kFlow ? "Sample, LogProb, Solve" : "Classify, Solve", ")"));
+                   kind == ModelKind::kFlow         ? "Sample, LogProb, Solve"
+                   : kind == ModelKind::kClassifier ? "Classify, Solve"
+                                                    : "Solve",
+                   ")"));
 }
 
 absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
@@ -219,6 +227,21 @@ absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t r
                                   const CallLimits& limits, Job& job) {
   HS_RETURN_IF_ERROR(TakeKnots(terms, limits, job.task));
   return TakeGuidance(terms, rows, rows_max, job);
+}
+
+absl::Status TakeProbes(const AskTerms& terms, Job& job) {
+  if (terms.probes != 0 && (terms.probes < kProbesMin || terms.probes > kProbesMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("probes: ", terms.probes, " is not within [",
+                                                   kProbesMin, ", ", kProbesMax, "]; 0 asks for ",
+                                                   kProbesDefault));
+  }
+  const bool exact = job.served->model->state_elements() <= kTangentsMax;
+  if (!job.task.log_density || exact || job.task.derivative != Derivative::kNone) {
+    return absl::OkStatus();
+  }
+  job.task.probes = terms.probes == 0 ? kProbesDefault : terms.probes;
+  job.probe_seed = terms.probe_seed;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,

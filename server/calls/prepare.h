@@ -70,6 +70,12 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
                                   const CallLimits& limits, Job& job);
 
+// Sets by how many probes the task's log-density is estimated, and their seed: where it has one, is
+// no derivative and the state has more than kTangentsMax dimensions. kInvalidArgument: a number of
+// probes outside kProbesMin to kProbesMax.
+inline constexpr int64_t kProbesDefault = 8;
+absl::Status TakeProbes(const AskTerms& terms, Job& job);
+
 // A copy of a tangent of the condition, by the same rules; without dimensions where none came.
 absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
                                                 const ServedModel& served, const Task& task,

@@ -23,7 +23,6 @@ namespace {
 
 constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
 constexpr int64_t kPointNumbers = 2;  // of a density
-constexpr int64_t kPointsBytesMax = int64_t{4} << 30;
 
 // The sets of points share no row: they differ in the upper half of the seed.
 uint64_t SeedOf(uint64_t seed, uint64_t set) { return seed | (set << 32); }
@@ -57,39 +56,70 @@ absl::StatusOr<std::vector<int64_t>> LabelsIn(RowsFile file, int64_t classes) {
   return labels;
 }
 
-// The finite numbers of a file of points, [rows, shape].
-absl::StatusOr<HostTensor> PointsIn(const std::string& path, const Shape& shape) {
+// The rows of a file, [rows, shape of the input]; those of a flow are F32.
+absl::StatusOr<HostTensor> PointsIn(const std::string& path, const InputSpec& input, bool flow) {
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadRows(path, ""));
   const std::string name = file.name;
-  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), shape, 0));
+  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), input.shape, 0));
+  if (!flow) return AsInputs(std::move(rows), input, name);
   rows = ConvertedTo(rows.view(), Dtype::kF32);
   return AsInputs(std::move(rows), {}, name);
 }
 
+const training::Points& PartsOf(const Recipe& recipe) {
+  return recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
+}
+
+// The places of a file's rows in their order of use: held-out rows, rows to fit on, validation.
+struct Places {
+  std::vector<int64_t> order;
+  int64_t held_out = 0, fitted = 0;
+
+  std::span<const int64_t> OfHeldOut() const { return std::span(order).first(held_out); }
+  std::span<const int64_t> OfFitted() const { return std::span(order).subspan(held_out, fitted); }
+  std::span<const int64_t> OfValidation() const {
+    return std::span(order).subspan(held_out + fitted);
+  }
+};
+
+absl::StatusOr<Places> PlacesOf(const Recipe& recipe, int64_t count, const std::string& path) {
+  const training::Points& parts = PartsOf(recipe);
+  Places places{.order = std::vector<int64_t>(count),
+                .held_out = parts.held_out_rows(),
+                .fitted = count - parts.held_out_rows() - parts.validation_rows()};
+  if (places.fitted < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", count, " rows; validation_rows ", parts.validation_rows(),
+                     " and held_out_rows ", parts.held_out_rows(), " leave nothing to fit on"));
+  }
+  std::iota(places.order.begin(), places.order.end(), 0);
+  RandomStream stream(static_cast<uint64_t>(recipe.seed()), RandomPurpose::kData);
+  for (int64_t i = count - 1; i > 0; --i) {
+    std::swap(places.order[i], places.order[stream.Below(i + 1)]);
+  }
+  return places;
+}
+
 // Their conditions, [rows, shape].
 absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
-  HS_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kPointsBytesMax));
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
-  if (!file.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": points of a model with a condition are a safetensors file with the ",
-                     "tensors x and condition"));
-  }
-  const absl::StatusOr<TensorView> view = file->Find("condition");
-  if (!view.ok()) return Annotate(view.status(), path);
+  HS_ASSIGN_OR_RETURN(const RowsFile file, ReadTensorBeside(path, "condition"));
   Shape wanted = shape;
   wanted.insert(wanted.begin(), rows);
-  if (view->shape != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
+  if (file.rows.shape != wanted) {
+    return absl::InvalidArgumentError(absl::StrCat(file.name, " is ", ShapeText(file.rows.shape),
                                                    ", wanted is ", ShapeText(wanted)));
   }
-  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
+  return AsInputs(ConvertedTo(file.rows.view(), Dtype::kF32), {}, file.name);
 }
 
 SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
   SolveInputs some{.entry = all.entry, .rows = RowsAt(all.rows.view(), places)};
   if (!all.condition.shape.empty()) some.condition = RowsAt(all.condition.view(), places);
   return some;
+}
+
+std::string DigestOf(const HostTensor& rows) {
+  return Sha256({reinterpret_cast<const char*>(rows.bytes.data()), rows.bytes.size()});
 }
 
 absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::string_view what) {
@@ -109,6 +139,12 @@ SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
   return part;
 }
 
+std::string LabelledImages::Digest() const {
+  const std::string_view of_labels(reinterpret_cast<const char*>(labels.data()),
+                                   labels.size() * sizeof(labels[0]));
+  return Sha256Hex(DigestOf(images) + Sha256(of_labels));
+}
+
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
                                           const InputSpec& input, int64_t classes) {
   HS_ASSIGN_OR_RETURN(ImageFiles files, ReadImageFiles(folder, part));
@@ -120,6 +156,26 @@ absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart p
   if (result.images.shape[0] == result.rows()) return result;
   return absl::InvalidArgumentError(
       absl::StrCat(folder, ": ", result.images.shape[0], " images and ", result.rows(), " labels"));
+}
+
+absl::StatusOr<LabelledImages> LoadLabelled(const Recipe& recipe, const InputSpec& input,
+                                            int64_t classes, ImagePart part,
+                                            const std::string& data) {
+  if (!recipe.data().has_points()) return LoadImages(data, part, input, classes);
+  HS_ASSIGN_OR_RETURN(const HostTensor rows, PointsIn(data, input, /*flow=*/false));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadTensorBeside(data, "y"));
+  HS_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, LabelsIn(std::move(file), classes));
+  if (rows.shape[0] != static_cast<int64_t>(labels.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(data, ": ", rows.shape[0], " rows of x and ", labels.size(), " labels in y"));
+  }
+  HS_ASSIGN_OR_RETURN(const Places places, PlacesOf(recipe, rows.shape[0], data));
+  const std::span<const int64_t> wanted = part == ImagePart::kTest
+                                              ? places.OfHeldOut()
+                                              : std::span(places.order).subspan(places.held_out);
+  LabelledImages some{.images = RowsAt(rows.view(), wanted), .labels = {}};
+  for (const int64_t place : wanted) some.labels.push_back(labels[place]);
+  return some;
 }
 
 absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec,
@@ -145,33 +201,22 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   return absl::OkStatus();
 }
 
-absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& path) {
-  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, shape_));
+absl::Status InputSource::TakePoints(const Recipe& recipe, const InputSpec& input,
+                                     const std::string& path) {
+  const bool flow = entry_ == Entry::kState;
+  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, input, flow));
   HostTensor conditions;
   if (!condition_.empty()) {
     HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
   }
-  const training::Points& parts =
-      recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
-  const int64_t count = points.shape[0], held_out = parts.held_out_rows(),
-                fitted = count - held_out - parts.validation_rows();
-  if (fitted < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", count, " rows; validation_rows ",
-                                                   parts.validation_rows(), " and held_out_rows ",
-                                                   held_out, " leave nothing to fit on"));
-  }
-  std::vector<int64_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  RandomStream stream(seed_, RandomPurpose::kData);
-  for (int64_t i = count - 1; i > 0; --i) std::swap(order[i], order[stream.Below(i + 1)]);
-  const std::span<const int64_t> places = order;
-  const SolveInputs all{.rows = points, .condition = std::move(conditions)};
-  files_ = Sets{.training = AtPlaces(all, places.subspan(held_out, fitted)),
-                .validation = AtPlaces(all, places.last(parts.validation_rows())),
-                .held_out = AtPlaces(all, places.first(held_out))};
+  HS_ASSIGN_OR_RETURN(const Places places, PlacesOf(recipe, points.shape[0], path));
+  const SolveInputs all{.entry = entry_, .rows = points, .condition = std::move(conditions)};
+  files_ = Sets{.training = AtPlaces(all, places.OfFitted()),
+                .validation = AtPlaces(all, places.OfValidation()),
+                .held_out = AtPlaces(all, places.OfHeldOut())};
   if (from_noise_) {  // to fit on, each batch draws its own
-    files_->validation.rows = Noise(kValidationSet, 0, parts.validation_rows());
-    files_->held_out.rows = Noise(kHeldOutSet, 0, held_out);
+    files_->validation.rows = Noise(kValidationSet, 0, files_->validation.count());
+    files_->held_out.rows = Noise(kHeldOutSet, 0, files_->held_out.count());
   }
   return absl::OkStatus();
 }
@@ -197,12 +242,24 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.shape_ = spec.input.shape;
   source.condition_ = spec.condition;
   source.from_noise_ = direction == Direction::kNoiseToData && !recipe.data().has_states();
-  if (spec.kind != ModelKind::kFlow) {
+  if (spec.kind != ModelKind::kFlow) source.entry_ = Entry::kInput;
+  if (spec.kind != ModelKind::kFlow &&
+      (recipe.data().has_density() || recipe.data().has_states())) {
+    return absl::InvalidArgumentError(
+        "data.density and data.states are for flows; a classifier takes data.idx, or data.points "
+        "with rows of its "
+        "input");
+  }
+  if (spec.kind == ModelKind::kFlow && recipe.data().has_idx()) {
+    return absl::InvalidArgumentError(
+        "data.idx is for classifiers; a flow takes data.density, data.points or data.states");
+  }
+  if (recipe.data().has_idx()) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
   } else if (source.from_noise_ && spec.condition.empty()) {
     return source;
   } else if (recipe.data().has_points() || recipe.data().has_states()) {
-    HS_RETURN_IF_ERROR(source.TakePoints(recipe, data));
+    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec.input, data));
   } else {
     HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));
   }
@@ -257,6 +314,16 @@ absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
 std::optional<int64_t> InputSource::validation_rows() const {
   if (!files_.has_value()) return std::nullopt;
   return files_->validation.count();
+}
+
+std::string InputSource::Digest() const {
+  std::string digests;
+  if (files_.has_value()) {
+    for (const SolveInputs* set : {&files_->training, &files_->validation, &files_->held_out}) {
+      digests += DigestOf(set->rows) + DigestOf(set->condition);
+    }
+  }
+  return Sha256Hex(digests);
 }
 
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {

@@ -21,6 +21,9 @@ using training::Recipe;
 absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
 absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
 
+// The validation rows that the recipe sets aside in files; of a density, which draws them, 0.
+int ValidationRows(const Recipe& recipe);
+
 // The tiers in which calibration measures; never none.
 std::vector<Tier> RecipeTiers(const Recipe& recipe);
 

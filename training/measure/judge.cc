@@ -95,15 +95,15 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
                       InputSource::Make(recipe, spec, solve.direction, data_folder));
   LabelledImages test;
   if (!flow) {
-    HS_ASSIGN_OR_RETURN(test,
-                        LoadImages(data_folder, ImagePart::kTest, spec.input, model->outputs()));
+    HS_ASSIGN_OR_RETURN(
+        test, LoadLabelled(recipe, spec.input, model->outputs(), ImagePart::kTest, data_folder));
   }
   const int64_t count = flow ? recipe.calibrate().rows() : test.rows();
   HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(count));
   HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(runtime, solve, rows));
-  const std::string solved =
-      absl::StrFormat("under %s, %.1f evaluations a row (%d %s)", PrintPlan(solve.plan),
-                      solution.nfe, count, flow ? "held-out rows" : "test images, all");
+  const std::string solved = absl::StrFormat(
+      "under %s, %.1f evaluations a row (%d %s)", PrintPlan(solve.plan), solution.nfe, count,
+      recipe.data().has_idx() ? "test images, all" : "held-out rows");
   if (flow) {
     return absl::StrFormat("mean log-density %.4f %s", MeanOf(solution.log_density.as<double>()),
                            solved);

@@ -148,6 +148,15 @@ class Client:
         """
         return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
 
+    def predict(
+        self, model: str, inputs: Any, *, save_at: Sequence[float] = (), **options: Unpack[Options]
+    ) -> results.Prediction:
+        """The outputs of a regressor, [rows, outputs], or the states of a trajectory, [rows, depths, state shape].
+
+        `inputs` are [rows, input shape]. `save_at` holds other depths than the trajectory's own.
+        """
+        return self._run(requests.predict(model, inputs, save_at, options))
+
     def solve_vjp(
         self,
         model: str,

@@ -267,6 +267,25 @@ at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments
   return at::cat(parts, 0);
 }
 
+at::Tensor ReadProbes(const BatchSpec& spec, std::span<const Segment> segments,
+                      at::ScalarType dtype, at::Device device) {
+  if (spec.probes == 0) return {};
+  const int64_t dimensions = spec.model->state_elements();
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    const at::Tensor signs = at::empty({spec.probes, segment.rows, dimensions}, at::kFloat);
+    for (int64_t probe = 0; probe < spec.probes; ++probe) {
+      float* const begin = signs.select(0, probe).data_ptr<float>();
+      PhiloxSigns(segment.probe_seed, segment.first_row, segment.rows, dimensions, probe,
+                  {begin, static_cast<size_t>(segment.rows * dimensions)});
+    }
+    Shape shape = spec.model->state_shape();
+    shape.insert(shape.begin(), {segment.rows, spec.probes});
+    parts.push_back(signs.transpose(0, 1).reshape(shape).to(device, dtype));
+  }
+  return at::cat(parts, 0);
+}
+
 at::Tensor ReadRows(const BatchSpec& spec, std::span<const Segment> segments, at::ScalarType dtype,
                     at::Device device) {
   std::vector<at::Tensor> parts;

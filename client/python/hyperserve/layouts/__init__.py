@@ -24,6 +24,11 @@ class Choices:
     direction: str | None = None
     span: tuple[float, float] | None = None
     part: str | None = None  # of a checkpoint: the mapping that holds the net
+    # Of a conditional flow: the features of the condition, the order of the first layer's inputs, as "x,c,t" (state, condition,
+    # time), and the condition that stands for none.
+    condition: int = 0
+    inputs: str = "x,c,t"
+    none: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,22 +55,41 @@ def _spread(activations: Sequence[str], slots: int) -> list[str]:
     return list(activations) * slots if len(activations) == 1 else list(activations)
 
 
-def _field(modules: Sequence[DenseModule], activations: Sequence[str], time: str) -> LayerList:
-    """f: the modules with activations between them. The time joins the first one, and each later one that has a place for it."""
+def _field(
+    modules: Sequence[DenseModule], activations: Sequence[str], time: str, choices: Choices = Choices()
+) -> LayerList:
+    """f: the modules with activations between them. The time joins the first one, and each later one that has a place for it; the
+    condition the first."""
     field, width = LayerList("field"), modules[-1].width_out
     names = _spread(activations, len(modules) - 1)
     for place, module in enumerate(modules):
         timed = int(time != "none" and (place == 0 or module.width_in == width + 1))
-        if module.width_in != width + timed:
-            words = f"{width} and the time" if timed else f"{width}"
+        features = choices.condition if place == 0 else 0
+        if module.width_in != width + features + timed:
+            words = f"{width}" + f" and a condition of {features}" * (features > 0) + " and the time" * timed
             raise LayoutError(f"{module.name}: {module.width_in} inputs found, {words} wanted")
-        if timed:
+        if features > 0:
+            _add_inputs(field, choices, timed > 0)
+        elif timed:
             field.add_time(time)
         field.add_dense(module)
         width = module.width_out
         if place < len(names):
             field.add(names[place])
     return field
+
+
+def _add_inputs(field: LayerList, choices: Choices, timed: bool) -> None:
+    """What stands beside the state, outward from it, in the order of choices.inputs."""
+    order = [name for name in choices.inputs.split(",") if timed or name != "t"]
+    if sorted(order) not in (["c", "x"], ["c", "t", "x"]) or timed != ("t" in order):
+        raise LayoutError(f"inputs {choices.inputs!r}: an order of x, c{' and t' if timed else ''} wanted")
+    at = order.index("x")
+    for name, side in [*((name, "last") for name in order[at + 1 :]), *((name, "first") for name in reversed(order[:at]))]:
+        if name == "t":
+            field.add_time(side)
+        else:
+            field.add_condition(side, choices.condition)
 
 
 def _flow(field: LayerList, state: int, direction: str, choices: Choices, span: tuple[float, float]) -> Imported:
@@ -77,6 +101,8 @@ def _flow(field: LayerList, state: int, direction: str, choices: Choices, span: 
         "input": {"shape": [state]},
         "field": field.layers,
     }
+    if choices.condition > 0:
+        spec["condition"] = {"shape": [choices.condition]} | ({"none": list(choices.none)} if choices.none else {})
     return Imported(spec, field.tensors)
 
 
@@ -91,16 +117,17 @@ def _flow_of(
 ) -> Imported:
     if modules[0].weight.ndim != 2:
         raise LayoutError(f"{modules[0].name}: a convolution; the state of a flow is a vector")
-    field = _field(modules, choices.activations or activations, choices.time or time)
+    field = _field(modules, choices.activations or activations, choices.time or time, choices)
     return _flow(field, modules[-1].width_out, direction, choices, span)
 
 
 def torchcfm(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """torchcfm.models.MLP: SELU between linear layers, x and then t as inputs if it is time-varying; from noise to data."""
-    modules = sequence(tensors)
-    if modules[-1].width_out == 1 and modules[0].width_in > 2:
+    modules = sequence(tensors, choices.condition)
+    width = modules[0].width_in - choices.condition
+    if modules[-1].width_out == 1 and width > 2:
         raise LayoutError(f"{modules[-1].name}: one output; a potential, whose gradient is the field, has no layers here")
-    time = "none" if modules[0].width_in == modules[-1].width_out else "last"
+    time = "none" if width == modules[-1].width_out else "last"
     return _flow_of(modules, ["selu"], time, "noise_to_data", choices)
 
 
@@ -125,8 +152,8 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
         if weight is None or rate.shape != (len(weight), 1) or weight.ndim != 2:
             raise LayoutError(f"{name}: a tensor of shape {rate.shape} that fits no layer beside it")
         rest[f"{layer}._layer.weight"] = np.concatenate([rate, weight], 1)
-    modules = sequence(rest)
-    time = "none" if modules[0].width_in == modules[-1].width_out else "first"
+    modules = sequence(rest, choices.condition)
+    time = "none" if modules[0].width_in - choices.condition == modules[-1].width_out else "first"
     return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, span=span)
 
 
@@ -171,14 +198,14 @@ def _squashed_flow(
 def diffeqml_flow(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """The FFJORD net of DiffEqML's hypersolvers (diffeqml-research, hypersolver/density_estimation): softplus, and tanh
     before the last layer; trained from 1 (data) to 0."""
-    modules = sequence(without_copies(tensors))
+    modules = sequence(without_copies(tensors), choices.condition)
     softplus_then_tanh = ["softplus"] * (len(modules) - 2) + ["tanh"]
-    return _flow_of(modules, softplus_then_tanh, _depth_cats(modules), "noise_to_data", choices)
+    return _flow_of(modules, softplus_then_tanh, _depth_cats(modules, choices), "noise_to_data", choices)
 
 
-def _depth_cats(modules: Sequence[DenseModule]) -> str:
+def _depth_cats(modules: Sequence[DenseModule], choices: Choices) -> str:
     """The place of the time in nets of torchdyn, whose DepthCat puts it last."""
-    return "last" if modules[0].width_in == modules[-1].width_out + 1 else "none"
+    return "last" if modules[0].width_in == modules[-1].width_out + choices.condition + 1 else "none"
 
 
 def _common(tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -262,7 +289,7 @@ def diffeqml_classifier(tensors: Mapping[str, Array], choices: Choices) -> Impor
     head.add("avg_pool", kernel=size // side)
     head.add("flatten")
     head.add_dense(linear)
-    field = _field(modules, choices.activations or ["softplus"], choices.time or _depth_cats(modules))
+    field = _field(modules, choices.activations or ["softplus"], choices.time or _depth_cats(modules, choices))
     image = {"shape": [channels, size, size], "unit_range": True, "mean": mean, "deviation": deviation}
     return _classifier(image, stem, field, head, choices)
 

@@ -37,11 +37,12 @@ def copies(tensors: Mapping[str, Array]) -> list[str]:
     return alike
 
 
-def sequence(tensors: Mapping[str, Array]) -> list[DenseModule]:
+def sequence(tensors: Mapping[str, Array], condition: int = 0) -> list[DenseModule]:
     """The linear layers and convolutions of a net, in their order. Every tensor must belong to them.
 
     Names that differ in numbers are ordered by these (net.0, blocks.1.linear, fc2); other names of one parent (fc_in, fc_out)
-    stand in the order of the file, or in the only one in which their widths fit.
+    stand in the order of the file, or in the only one in which their widths fit; the first takes so many features of a
+    condition.
     """
     found: dict[str, dict[str, Array]] = {}
     for name, tensor in tensors.items():
@@ -58,7 +59,7 @@ def sequence(tensors: Mapping[str, Array]) -> list[DenseModule]:
         modules.append(DenseModule(name, parts["weight"], parts.get("bias")))
     if len(modules) < 2:
         raise LayoutError("fewer than two layers with weights")
-    return _in_order(modules)
+    return _in_order(modules, condition)
 
 
 def _foreign(name: str) -> LayoutError:
@@ -73,7 +74,7 @@ def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]
 
 
-def _in_order(modules: Sequence[DenseModule]) -> list[DenseModule]:
+def _in_order(modules: Sequence[DenseModule], condition: int) -> list[DenseModule]:
     names = [module.name for module in modules]
     if len({_pattern(name) for name in names}) == 1:
         return sorted(modules, key=lambda module: _numbers(module.name))
@@ -85,24 +86,24 @@ def _in_order(modules: Sequence[DenseModule]) -> list[DenseModule]:
     for name, parent in zip(names, parents, strict=True):
         if parent != parents[0]:
             raise _foreign(f"{name}.weight")
-    return _by_widths(modules)
+    return _by_widths(modules, condition)
 
 
-def _by_widths(modules: Sequence[DenseModule]) -> list[DenseModule]:
-    if _fits(modules):
+def _by_widths(modules: Sequence[DenseModule], condition: int) -> list[DenseModule]:
+    if _fits(modules, condition):
         return list(modules)
     if len(modules) > ORDERED_MAX:
         raise LayoutError(f"{modules[0].name}: layers of such names, more than {ORDERED_MAX}, have no order")
-    orders = [list(order) for order in itertools.permutations(modules) if _fits(order) and _counts_up(order)]
+    orders = [list(order) for order in itertools.permutations(modules) if _fits(order, condition) and _counts_up(order)]
     if len(orders) == 1:
         return orders[0]
     words = "the widths of the layers fit in no order" if not orders else "the widths of the layers fit in several orders"
     raise LayoutError(f"{', '.join(module.name for module in modules)}: {words}")
 
 
-def _fits(modules: Sequence[DenseModule]) -> bool:
+def _fits(modules: Sequence[DenseModule], condition: int) -> bool:
     """Whether each takes what the one before it answers, or that and the time, which the first one takes if any does."""
-    widths = [modules[-1].width_out, *(module.width_out for module in modules)]
+    widths = [modules[-1].width_out + condition, *(module.width_out for module in modules)]
     more = [module.width_in - width for module, width in zip(modules, widths, strict=False)]
     return set(more) <= {0, 1} and more[0] == max(more)
 
