@@ -17,6 +17,7 @@
 #include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
+#include "training/data/signal.h"
 
 namespace hyperserve {
 namespace {
@@ -66,10 +67,6 @@ absl::StatusOr<HostTensor> PointsIn(const std::string& path, const InputSpec& in
   return AsInputs(std::move(rows), {}, name);
 }
 
-const training::Points& PartsOf(const Recipe& recipe) {
-  return recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
-}
-
 // The places of a file's rows in their order of use: held-out rows, rows to fit on, validation.
 struct Places {
   std::vector<int64_t> order;
@@ -100,21 +97,33 @@ absl::StatusOr<Places> PlacesOf(const Recipe& recipe, int64_t count, const std::
   return places;
 }
 
-// Their conditions, [rows, shape].
-absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
-  HS_ASSIGN_OR_RETURN(const RowsFile file, ReadTensorBeside(path, "condition"));
-  Shape wanted = shape;
-  wanted.insert(wanted.begin(), rows);
-  if (file.rows.shape != wanted) {
+// What stands beside them in the file under this name, [rows, shape].
+absl::StatusOr<HostTensor> BesidePoints(const std::string& path, const char* name, Shape shape,
+                                        int64_t rows) {
+  HS_ASSIGN_OR_RETURN(const RowsFile file, ReadTensorBeside(path, name));
+  shape.insert(shape.begin(), rows);
+  if (file.rows.shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat(file.name, " is ", ShapeText(file.rows.shape),
-                                                   ", wanted is ", ShapeText(wanted)));
+                                                   ", wanted is ", ShapeText(shape)));
   }
   return AsInputs(ConvertedTo(file.rows.view(), Dtype::kF32), {}, file.name);
 }
 
+// Of one row: the outputs of a regressor, or the states of a trajectory at its depths.
+absl::StatusOr<Shape> AnswerShape(const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(Shape shape, StateShape(spec));
+  if (HasOutputs(spec.kind)) return OutputShape(spec.head, shape);
+  shape.insert(shape.begin(), std::ssize(spec.save_at));
+  return shape;
+}
+
+constexpr HostTensor SolveInputs::*kBeside[] = {&SolveInputs::condition, &SolveInputs::answer};
+
 SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
   SolveInputs some{.entry = all.entry, .rows = RowsAt(all.rows.view(), places)};
-  if (!all.condition.shape.empty()) some.condition = RowsAt(all.condition.view(), places);
+  for (const auto part : kBeside) {
+    if (!(all.*part).shape.empty()) some.*part = RowsAt((all.*part).view(), places);
+  }
   return some;
 }
 
@@ -133,8 +142,9 @@ absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::s
 SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
   SolveInputs part{.entry = inputs.entry,
                    .rows = HostTensor::CopyOf(RowsOf(inputs.rows.view(), begin, rows))};
-  if (!inputs.condition.shape.empty()) {
-    part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
+  for (const auto beside : kBeside) {
+    if ((inputs.*beside).shape.empty()) continue;
+    part.*beside = HostTensor::CopyOf(RowsOf((inputs.*beside).view(), begin, rows));
   }
   return part;
 }
@@ -201,16 +211,23 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   return absl::OkStatus();
 }
 
-absl::Status InputSource::TakePoints(const Recipe& recipe, const InputSpec& input,
+absl::Status InputSource::TakePoints(const Recipe& recipe, const ModelSpec& spec,
                                      const std::string& path) {
   const bool flow = entry_ == Entry::kState;
-  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, input, flow));
-  HostTensor conditions;
+  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, spec.input, flow));
+  HostTensor conditions, answers;
   if (!condition_.empty()) {
-    HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
+    HS_ASSIGN_OR_RETURN(conditions, BesidePoints(path, "condition", condition_, points.shape[0]));
+  }
+  if (recipe.data().has_pairs()) {
+    HS_ASSIGN_OR_RETURN(const Shape answer, AnswerShape(spec));
+    HS_ASSIGN_OR_RETURN(answers, BesidePoints(path, "y", answer, points.shape[0]));
   }
   HS_ASSIGN_OR_RETURN(const Places places, PlacesOf(recipe, points.shape[0], path));
-  const SolveInputs all{.entry = entry_, .rows = points, .condition = std::move(conditions)};
+  const SolveInputs all{.entry = entry_,
+                        .rows = points,
+                        .condition = std::move(conditions),
+                        .answer = std::move(answers)};
   files_ = Sets{.training = AtPlaces(all, places.OfFitted()),
                 .validation = AtPlaces(all, places.OfValidation()),
                 .held_out = AtPlaces(all, places.OfHeldOut())};
@@ -235,6 +252,41 @@ absl::Status InputSource::TakeDensity(const std::string& name) {
                    " numbers as their condition, condition.shape of the model says ", features));
 }
 
+absl::Status InputSource::TakeSignal(const Recipe& recipe, const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(signal_, Signal::Make(recipe.data().signal()));
+  signal_start_ = spec.span[0];
+  signal_depths_ = spec.save_at;
+  const Shape components = {recipe.data().signal().components_size()};
+  HS_ASSIGN_OR_RETURN(const Shape state, StateShape(spec));
+  if (spec.kind == ModelKind::kTrajectory && shape_ == components && state == components) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.signal has ", ShapeText(components),
+                   " components: it wants a trajectory whose input and state have that shape"));
+}
+
+// What a recipe may take rows from for a model of this kind.
+absl::Status CheckSource(const training::Data& data, ModelKind kind) {
+  if (kind == ModelKind::kFlow) {
+    if (!data.has_idx() && !data.has_pairs() && !data.has_signal()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "data.idx is for classifiers, data.pairs and data.signal for regressors and trajectories; "
+        "a "
+        "flow takes data.density, data.points or data.states");
+  }
+  if (kind == ModelKind::kClassifier) {
+    if (data.has_idx() || data.has_points()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "data.density and data.states are for flows; a classifier takes data.idx, or data.points "
+        "with rows of its input");
+  }
+  if (data.has_pairs() || data.has_points() || data.has_signal()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a ", Absl(ModelKindName(kind)),
+                   " takes data.pairs, data.points, or if it is a trajectory data.signal"));
+}
+
 absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelSpec& spec,
                                               Direction direction, const std::string& data) {
   InputSource source;
@@ -243,23 +295,15 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.condition_ = spec.condition;
   source.from_noise_ = direction == Direction::kNoiseToData && !recipe.data().has_states();
   if (spec.kind != ModelKind::kFlow) source.entry_ = Entry::kInput;
-  if (spec.kind != ModelKind::kFlow &&
-      (recipe.data().has_density() || recipe.data().has_states())) {
-    return absl::InvalidArgumentError(
-        "data.density and data.states are for flows; a classifier takes data.idx, or data.points "
-        "with rows of its "
-        "input");
-  }
-  if (spec.kind == ModelKind::kFlow && recipe.data().has_idx()) {
-    return absl::InvalidArgumentError(
-        "data.idx is for classifiers; a flow takes data.density, data.points or data.states");
-  }
+  HS_RETURN_IF_ERROR(CheckSource(recipe.data(), spec.kind));
   if (recipe.data().has_idx()) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
+  } else if (recipe.data().has_signal()) {
+    HS_RETURN_IF_ERROR(source.TakeSignal(recipe, spec));
   } else if (source.from_noise_ && spec.condition.empty()) {
     return source;
-  } else if (recipe.data().has_points() || recipe.data().has_states()) {
-    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec.input, data));
+  } else if (!recipe.data().has_density()) {
+    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec, data));
   } else {
     HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));
   }
@@ -277,7 +321,19 @@ HostTensor InputSource::Noise(uint64_t set, int64_t first, int64_t rows) const {
   return result;
 }
 
+// Rows off the signal by a normal error; the signal is their answer.
+SolveInputs InputSource::OffSignal(uint64_t set, int64_t first, int64_t rows) const {
+  SolveInputs inputs{.entry = Entry::kInput, .rows = Noise(set, first, rows)};
+  signal_->Surround(signal_start_, inputs.rows.as<float>());
+  Shape shape = shape_;
+  shape.insert(shape.begin(), {rows, std::ssize(signal_depths_)});
+  inputs.answer = HostTensor::Zeros(Dtype::kF32, shape);
+  signal_->Repeat(signal_depths_, inputs.answer.as<float>());
+  return inputs;
+}
+
 SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const {
+  if (signal_.has_value()) return OffSignal(set, first, rows);
   SolveInputs inputs;
   if (from_noise_) inputs.rows = Noise(set, first, rows);
   if (!density_.has_value()) return inputs;
@@ -321,6 +377,7 @@ std::string InputSource::Digest() const {
   if (files_.has_value()) {
     for (const SolveInputs* set : {&files_->training, &files_->validation, &files_->held_out}) {
       digests += DigestOf(set->rows) + DigestOf(set->condition);
+      if (!set->answer.shape.empty()) digests += DigestOf(set->answer);
     }
   }
   return Sha256Hex(digests);

@@ -230,6 +230,10 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
   return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
 }
 
+const char* PartsName(const training::Data& data) {
+  return data.has_states() ? "data.states" : data.has_pairs() ? "data.pairs" : "data.points";
+}
+
 absl::Status CheckParts(const training::Points& points, std::string_view name) {
   HS_RETURN_IF_ERROR(Check(points.validation_rows() >= kProbeRowsMax,
                            absl::StrCat(Absl(name), ".validation_rows"),
@@ -253,16 +257,12 @@ absl::Status Validate(const Recipe& recipe) {
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
     case training::Data::kPoints:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().points(), "data.points"));
-      break;
     case training::Data::kPairs:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().pairs(), "data.pairs"));
+    case training::Data::kStates:
+      HS_RETURN_IF_ERROR(CheckParts(PartsOf(recipe), PartsName(recipe.data())));
       break;
     case training::Data::kSignal:
       HS_RETURN_IF_ERROR(Annotate(Signal::Make(recipe.data().signal()).status(), "data.signal"));
-      break;
-    case training::Data::kStates:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().states(), "data.states"));
       break;
     default:
       return Wrong("data", "names no source: idx, density, points, states, pairs or signal");
@@ -288,12 +288,6 @@ absl::StatusOr<Recipe> ReadRecipe(const std::string& path) {
   auto recipe = ParseRecipe(json);
   if (!recipe.ok()) return Annotate(recipe.status(), path);
   return recipe;
-}
-
-int ValidationRows(const Recipe& recipe) {
-  const training::Data& data = recipe.data();
-  if (data.has_idx()) return data.idx().validation_rows();
-  return data.has_states() ? data.states().validation_rows() : data.points().validation_rows();
 }
 
 std::vector<Tier> RecipeTiers(const Recipe& recipe) {

@@ -34,4 +34,19 @@ std::vector<double> Signal::At(double s) const {
   return values;
 }
 
+void Signal::Surround(double s, std::span<float> rows) const {
+  const std::vector<double> start = At(s);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = static_cast<float>(start[i % start.size()] + recipe_.spread() * rows[i]);
+  }
+}
+
+void Signal::Repeat(const std::vector<double>& depths, std::span<float> rows) const {
+  std::vector<float> row;
+  for (const double depth : depths) {
+    for (const double value : At(depth)) row.push_back(static_cast<float>(value));
+  }
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = row[i % row.size()];
+}
+
 }  // namespace hyperserve

@@ -18,6 +18,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"
 #include "core/plan/plan.h"
+#include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/model_course.h"
@@ -29,9 +30,10 @@ namespace {
 
 bool HoldsBatchNorm(const LayerList& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const LayerList* inner = InnerLayers(layer);
+    const std::vector<InnerList> lists = InnerLists(layer);
     return std::holds_alternative<BatchNormLayer>(layer.kind) ||
-           (inner != nullptr && HoldsBatchNorm(*inner));
+           std::any_of(lists.begin(), lists.end(),
+                       [](const InnerList& inner) { return HoldsBatchNorm(inner.layers); });
   });
 }
 
@@ -49,6 +51,20 @@ absl::Status CheckDropped(double share, const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+bool LearnsFrom(ModelKind kind, const training::Data& data) {
+  switch (kind) {
+    case ModelKind::kClassifier:
+      return data.has_idx() || data.has_points();
+    case ModelKind::kFlow:
+      return data.has_density() || data.has_points();
+    case ModelKind::kRegressor:
+      return data.has_pairs();
+    case ModelKind::kTrajectory:
+      return data.has_pairs() || data.has_signal();
+  }
+  return false;
+}
+
 absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
   if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
@@ -62,19 +78,17 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
           "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
     }
   }
-  const training::Data& data = recipe.data();
-  const bool classifier = spec.kind == ModelKind::kClassifier;
-  if (classifier ? !data.has_idx() && !data.has_points()
-                 : !data.has_density() && !data.has_points()) {
+  if (!LearnsFrom(spec.kind, recipe.data())) {
     return absl::InvalidArgumentError(
         "a classifier learns from data.idx or labelled data.points, a flow from data.density or "
-        "data.points");
+        "data.points, a regressor from data.pairs, a trajectory from data.pairs or data.signal");
   }
   if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
   }
-  if (recipe.fit().has_flow_matching() && (classifier || !UsesDepth(spec.field))) {
+  const bool flow = spec.kind == ModelKind::kFlow;
+  if (recipe.fit().has_flow_matching() && (!flow || !UsesDepth(spec.field))) {
     return absl::InvalidArgumentError(
         "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
@@ -96,7 +110,8 @@ absl::StatusOr<double> HeldOutLoss(const Course& course) {
 
 absl::Status CheckValidationRows(const Recipe& recipe) {
   const training::ModelFit& fit = recipe.fit();
-  if (fit.check_every() == 0 || recipe.data().has_density()) return absl::OkStatus();
+  const bool drawn = recipe.data().has_density() || recipe.data().has_signal();
+  if (fit.check_every() == 0 || drawn) return absl::OkStatus();
   if (fit.check_rows() <= ValidationRows(recipe)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("fit.check_rows: ", fit.check_rows(), " of the ",
                                                  ValidationRows(recipe), " validation rows"));

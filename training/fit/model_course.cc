@@ -212,6 +212,65 @@ absl::StatusOr<Course> FlowCourse(ModelTask& task, const Recipe& recipe,
   return course;
 }
 
+// The mean square error of the states at the depths of save_at, [rows, save_at, state...]. The
+// solver's steps lie between two of these depths.
+at::Tensor TrackingLoss(const ModelTask& task, const TensorSpace& space, TensorSpace::State state,
+                        const at::Tensor& answers) {
+  const FixedPlan solver = ParseFixedPlan(task.fit.solver()).value();  // was checked
+  const std::vector<double>& depths = task.spec.save_at;
+  std::vector<at::Tensor> losses;
+  double begin = task.spec.span[0];
+  for (size_t i = 0; i < depths.size(); ++i) {
+    at::Tensor penalties;
+    if (depths[i] > begin) {
+      const Trajectory part = Follow(space, solver, {begin, depths[i]}, state);
+      state = part.end;
+      begin = depths[i];
+      penalties = Penalties(task, part);
+    }
+    const at::Tensor wrong = at::mse_loss(state.z, answers.select(1, static_cast<int64_t>(i)));
+    losses.push_back(penalties.defined() ? wrong + penalties : wrong);
+  }
+  return at::stack(losses).mean();
+}
+
+// The mean square error of a regressor's outputs or of a trajectory's states.
+absl::StatusOr<Course> PairCourse(ModelTask& task, const Recipe& recipe,
+                                  const std::string& data_folder,
+                                  const std::shared_ptr<const Model>& model) {
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, task.spec, Direction::kForward, data_folder));
+  const TensorSpace space(
+      SpaceOptions(task.spec, Direction::kForward, NetOf(task, task.spec.field, "field")));
+  const Net stem = NetOf(task, task.spec.stem, "stem"), head = NetOf(task, task.spec.head, "head");
+  const auto of_pairs = [&task, space, stem, head,
+                         model](const SolveInputs& inputs) -> absl::StatusOr<at::Tensor> {
+    HS_ASSIGN_OR_RETURN(const at::Tensor rows, StemInput(model, inputs, task.device));
+    const at::Tensor answers = TensorFromView(inputs.answer.view()).to(task.device);
+    const auto depth = [&](double s) { return at::full({rows.size(0)}, s, rows.options()); };
+    const at::Tensor start = stem.Apply(rows, depth(task.spec.span[0]));
+    const at::Tensor condition = ConditionOf(inputs, task.device);
+    if (task.spec.kind == ModelKind::kTrajectory) {
+      return TrackingLoss(task, space, space.Start(start, condition), answers);
+    }
+    const Trajectory trajectory = FollowFixed(task, space, start, condition);
+    const at::Tensor outputs = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
+    return at::mse_loss(outputs, answers) + Penalties(task, trajectory);
+  };
+  return Course{.data_digest = source.Digest(),
+                .loss =
+                    [&task, source, of_pairs](int iteration) {
+                      return of_pairs(source.Training(iteration, task.fit.optimiser().batch()));
+                    },
+                .held_out_loss = [&task, source, of_pairs]() -> absl::StatusOr<at::Tensor> {
+                  HS_ASSIGN_OR_RETURN(const SolveInputs rows,
+                                      source.Validation(task.fit.check_rows()));
+                  return of_pairs(rows);
+                },
+                .save = [](TensorMap&) {},
+                .load = [](const TensorMap&) {}};
+}
+
 // |f - velocity|^2 at points of straight paths between noise and points of the density. Their
 // shares of the way are spread evenly over [0, 1], from a random offset.
 absl::StatusOr<Course> MatchingCourse(ModelTask& task, const Recipe& recipe,
@@ -271,6 +330,7 @@ absl::StatusOr<Course> CourseOf(ModelTask& task, const Recipe& recipe,
   if (task.spec.kind == ModelKind::kClassifier) {
     return ClassifierCourse(task, recipe, data_folder, model);
   }
+  if (task.spec.kind != ModelKind::kFlow) return PairCourse(task, recipe, data_folder, model);
   return recipe.fit().has_flow_matching() ? MatchingCourse(task, recipe, data_folder, model)
                                           : FlowCourse(task, recipe, data_folder, model);
 }

@@ -35,10 +35,11 @@ struct Course {
   std::function<void(const TensorMap& state)> load;
 };
 
-// Cross-entropy for a classifier; for a flow the likelihood or, where the recipe says so, flow
-// matching. `model` has the weights that training starts from. `task` must outlive the result; the
-// statistics of a batch norm at the stem's start are set in it. Fails as the readers of the data
-// do.
+// Cross-entropy for a classifier; the mean square error of a regressor's outputs, or of a
+// trajectory's states at the depths of save_at; for a flow the likelihood or, where the recipe says
+// so, flow matching. `model` has the weights that training starts from. `task` must outlive the
+// result; the statistics of a batch norm at the stem's start are set in it. Fails as the readers of
+// the data do.
 absl::StatusOr<Course> CourseOf(ModelTask& task, const Recipe& recipe,
                                 const std::string& data_folder,
                                 const std::shared_ptr<const Model>& model);

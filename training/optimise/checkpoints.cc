@@ -58,7 +58,9 @@ std::string Checkpoints::FileOf(const std::string& fit) const {
 absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fit) {
   const std::string path = FileOf(fit);
   std::error_code error;
-  if (!options_.resume || !fs::exists(path, error)) return std::nullopt;
+  if (!options_.resume || !fs::exists(path, error)) {
+    return std::optional<TensorMap>();
+  }
   HS_RETURN_IF_ERROR(Lock());
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::vector<std::string> other;
@@ -73,17 +75,20 @@ absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fi
   }
   TensorMap state;
   for (const auto& [name, view] : file.tensors()) state[name] = TensorFromView(view);
-  return state;
+  return std::optional<TensorMap>(std::move(state));
 }
 
 absl::Status Checkpoints::Lock() {
   if (lock_.has_value()) return absl::OkStatus();
-  auto lock = FileLock::Take(options_.folder, std::chrono::milliseconds(0));
+  absl::StatusOr<FileLock> lock = FileLock::Take(options_.folder, std::chrono::milliseconds(0));
   if (absl::IsUnavailable(lock.status())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "another process is at the same run, its checkpoints are in ", options_.folder));
   }
-  if (absl::IsUnimplemented(lock.status())) lock = FileLock::None();
+  if (absl::IsUnimplemented(lock.status())) {
+    lock_.emplace(FileLock::None());
+    return absl::OkStatus();
+  }
   HS_RETURN_IF_ERROR(lock.status());
   lock_.emplace(*std::move(lock));
   return absl::OkStatus();

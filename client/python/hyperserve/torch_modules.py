@@ -18,7 +18,7 @@ from torch import nn
 
 from hyperserve.arrays import Array
 from hyperserve.layers import DenseModule, LayerList
-from hyperserve.torch_compositions import ByNet, Condition, Function, Steps, Time, compositions
+from hyperserve.torch.compositions import ByNet, Condition, Function, Steps, Time, compositions
 from hyperserve.torch_running import (
     AGREEMENT,
     NotExportable,

