@@ -53,7 +53,7 @@ class MeasuredRuntime final : public DeviceRuntime {
                       const std::function<bool()>& cancelled) override {
     const auto begun = std::chrono::steady_clock::now();
     absl::Status status = real_->WarmUp(spec, control, rows, cancelled);
-    Sum& sum = sums_[{static_cast<int>(spec.tier), rows}];
+    Sum& sum = sums_[{spec.tier, rows}];
     sum.seconds += SecondsSince(begun);
     ++sum.runs;
     return status;
@@ -68,7 +68,7 @@ class MeasuredRuntime final : public DeviceRuntime {
     std::printf("%s: %.2f s, then %.2f GB in use;", of.c_str(), all,
                 static_cast<double>(MemoryInUse(device())) / 1e9);
     for (const auto& [key, sum] : std::exchange(sums_, {})) {
-      std::printf(" %s:%lld %d in %.2f s,", key.first == 0 ? "exact" : "other tier",
+      std::printf(" %s:%lld %d in %.2f s,", std::string(TierName(key.first)).c_str(),
                   static_cast<long long>(key.second), sum.runs, sum.seconds);
     }
     std::printf("\n");
@@ -81,7 +81,7 @@ class MeasuredRuntime final : public DeviceRuntime {
     int runs = 0;
   };
   const std::unique_ptr<DeviceRuntime> real_;
-  std::map<std::pair<int, int64_t>, Sum> sums_;  // by tier and rows
+  std::map<std::pair<Tier, int64_t>, Sum> sums_;  // by tier and rows
 };
 
 absl::Status Measure(const std::string& of, const WarmUpSubject& subject,
