@@ -230,7 +230,8 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch", "device"): _settings,
     ("torch", "Size"): _settings,
     ("collections", "defaultdict"): _default_dict,
-} | dict.fromkeys(_BESIDE, _settings)
+    **{name: _settings for name in _BESIDE},
+}
 
 
 def _known(module: str, name: str) -> Any:
