@@ -1,7 +1,7 @@
 """From modules of torch to layers of the model format, and what fields see beside the state. Needs torch.
 
 A module that is not of torch.nn is taken if its forward is, on the example, one of a few compositions of its children: one
-after the other as it calls them, with an activation between them, with the time as first or last input, with the input
+after the other as it calls them, with an activation between them, with the time as first or last input of the first or of each, with the input
 added; where some see the time only (an embedding), the condition or both, with what they answer added to the others, scaling
 them, or beside them; with the condition as an input, first or last.
 Each is tried and compared in float64, on the example, far from it and at other depths.
@@ -18,7 +18,7 @@ from torch import nn
 
 from hyperserve.arrays import Array
 from hyperserve.layers import DenseModule, LayerList
-from hyperserve.torch.compositions import ByNet, Condition, Function, Steps, Time, compositions
+from hyperserve.torch.compositions import ByNet, Condition, Function, Steps, Time, Within, compositions
 from hyperserve.torch_running import (
     AGREEMENT,
     NotExportable,
@@ -75,6 +75,8 @@ class Converter:
                 return module(z)
             case ByNet():
                 return self._add_by_net(module, path, z, s)
+            case Within():
+                return self._within(module.kind, module.inside, path, z, s)
         if name == "DepthCat":
             if getattr(module, "idx_cat", 1) != 1:
                 raise refuse(path, module, f"it adds the depth to dimension {module.idx_cat}; 1 is wanted")

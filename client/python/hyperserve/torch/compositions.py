@@ -53,6 +53,14 @@ class ByNet(nn.Module):  # type: ignore[misc]
         self.kind, self.net = kind, net
 
 
+class Within(nn.Module):  # type: ignore[misc]
+    """Stands for a layer of the format that holds others: residual, skip or augment."""
+
+    def __init__(self, kind: str, inside: nn.Module) -> None:
+        super().__init__()
+        self.kind, self.inside = kind, inside
+
+
 class Steps(nn.Module):  # type: ignore[misc]
     """Parts of a module, one after the other."""
 
@@ -69,7 +77,7 @@ def _between(parts: list[Part], activation: str | None) -> list[Part]:
 
 
 def _beside(steps: list[Part], conditional: bool) -> Iterator[list[Part]]:
-    """The steps, with the time and the condition as inputs of the first one, in every order."""
+    """The steps, with the time and the condition as inputs of the first one, in every order; with the time as one of every layer."""
     times: list[list[Part]] = [[], [("t", Time("last"))], [("t", Time("first"))]]
     for time in times:
         yield [*time, *steps]
@@ -78,6 +86,11 @@ def _beside(steps: list[Part], conditional: bool) -> Iterator[list[Part]]:
             yield [*time, *condition, *steps]
             if time:
                 yield [*condition, *time, *steps]
+    layers = [isinstance(part, (nn.Linear, nn.Conv2d)) for _, part in steps]
+    if sum(layers) > 1 and not conditional:
+        for place in ("last", "first"):  # of every layer, as FFJORD's ConcatLinear
+            column: list[Part] = [("t", Time(place))]
+            yield [one for step, takes in zip(steps, layers, strict=True) for one in (*(column if takes else []), step)]
 
 
 def _acted_on(steps: list[Part], nets: list[Net], conditional: bool) -> Iterator[list[Part]]:
@@ -107,6 +120,18 @@ def compositions(module: Any, z: Any, s: Any) -> Iterator[tuple[Steps, str]]:
         choices = _acted_on(steps, nets, conditional) if nets else _beside(steps, conditional)
         for chosen, kind in itertools.product(choices if calls.parts else [], ("", "residual", "skip", "augment")):
             yield Steps(chosen), kind
+    if not calls.nets and not conditional:
+        yield from ((steps, "") for steps in _acting_on_residuals(calls.parts))
+
+
+def _acting_on_residuals(parts: list[Part]) -> Iterator[Steps]:
+    """An activation of the sum of the input and what the parts make of it, as in a ResNet; a function, or the last of the parts."""
+    if len(parts) > 1:
+        yield Steps([("residual", Within("residual", Steps(parts[:-1]))), parts[-1]])
+    for activation in ACTIVATIONS if parts else ():
+        for between in (activation, None):
+            inside = Steps(_between(parts, between))
+            yield Steps([("residual", Within("residual", inside)), (activation, Function(activation))])
 
 
 def _activations(of_steps: bool, of_nets: bool) -> Iterator[tuple[str | None, str | None]]:

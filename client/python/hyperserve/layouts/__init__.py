@@ -6,7 +6,6 @@ A state dict does not say which activations stand between its tensors, nor where
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,7 @@ import numpy as np
 
 from hyperserve.arrays import Array
 from hyperserve.layers import ACTIVATIONS, DenseModule, LayerList, LayoutError
-
-# net.0.weight of an nn.Sequential, fc1.weight, and layers.0._layer.weight of FFJORD
-_INDEXED = re.compile(r"((?:.*\.)?[A-Za-z_]*)(\d+)\.(?:_layer\.)?(weight|bias)")
-
+from hyperserve.layouts.sequences import sequence
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -27,6 +23,7 @@ class Choices:
     time: str | None = None  # "first", "last", "none"
     direction: str | None = None
     span: tuple[float, float] | None = None
+    part: str | None = None  # of a checkpoint: the mapping that holds the net
     # Of a conditional flow: the features of the condition, the order of the first layer's inputs, as "x,c,t" (state, condition,
     # time), and the condition that stands for none.
     condition: int = 0
@@ -49,28 +46,6 @@ def without_copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _sequence(tensors: Mapping[str, Array], prefix: str | None = None) -> list[DenseModule]:
-    """The modules `<prefix><index>`, in order. Every tensor must belong to them."""
-    found: dict[int, dict[str, Array]] = {}
-    for name, tensor in tensors.items():
-        match = _INDEXED.fullmatch(name)
-        if match is None or (prefix is not None and match[1] != prefix):
-            raise LayoutError(f"{name}: no name of this layout; it has weights and biases of one nn.Sequential")
-        prefix = match[1]
-        if match[3] in found.setdefault(int(match[2]), {}):
-            raise LayoutError(f"{name}: the second {match[3]} of layer {int(match[2])}")
-        found[int(match[2])][match[3]] = tensor
-    modules = []
-    for index in sorted(found):
-        name = f"{prefix}{index}"
-        if "weight" not in found[index]:
-            raise LayoutError(f"{name}: a bias without a weight")
-        modules.append(DenseModule(name, found[index]["weight"], found[index].get("bias")))
-    if len(modules) < 2:
-        raise LayoutError("fewer than two layers with weights")
-    return modules
-
-
 def _spread(activations: Sequence[str], slots: int) -> list[str]:
     unknown = [name for name in activations if name not in ACTIVATIONS]
     if unknown:
@@ -81,13 +56,14 @@ def _spread(activations: Sequence[str], slots: int) -> list[str]:
 
 
 def _field(
-    modules: Sequence[DenseModule], activations: Sequence[str], time: str, every: bool, choices: Choices = Choices()
+    modules: Sequence[DenseModule], activations: Sequence[str], time: str, choices: Choices = Choices()
 ) -> LayerList:
-    """f: the modules with activations between them. The time joins the first one, or `every` one; the condition the first."""
+    """f: the modules with activations between them. The time joins the first one, and each later one that has a place for it; the
+    condition the first."""
     field, width = LayerList("field"), modules[-1].width_out
     names = _spread(activations, len(modules) - 1)
     for place, module in enumerate(modules):
-        timed = int(time != "none" and (every or place == 0))
+        timed = int(time != "none" and (place == 0 or module.width_in == width + 1))
         features = choices.condition if place == 0 else 0
         if module.width_in != width + features + timed:
             words = f"{width}" + f" and a condition of {features}" * (features > 0) + " and the time" * timed
@@ -137,18 +113,17 @@ def _flow_of(
     direction: str,
     choices: Choices,
     *,
-    every: bool = False,
     span: tuple[float, float] = (0.0, 1.0),
 ) -> Imported:
     if modules[0].weight.ndim != 2:
         raise LayoutError(f"{modules[0].name}: a convolution; the state of a flow is a vector")
-    field = _field(modules, choices.activations or activations, choices.time or time, every, choices)
+    field = _field(modules, choices.activations or activations, choices.time or time, choices)
     return _flow(field, modules[-1].width_out, direction, choices, span)
 
 
 def torchcfm(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """torchcfm.models.MLP: SELU between linear layers, x and then t as inputs if it is time-varying; from noise to data."""
-    modules = _sequence(tensors)
+    modules = sequence(tensors, choices.condition)
     width = modules[0].width_in - choices.condition
     if modules[-1].width_out == 1 and width > 2:
         raise LayoutError(f"{modules[-1].name}: one output; a potential, whose gradient is the field, has no layers here")
@@ -170,17 +145,16 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     span = (0.0, float(roots[0].reshape(())) ** 2) if roots else (0.0, 1.0)
     squashes = _squashes(rest)
     if squashes:
-        return _squashed_flow(_sequence(rest), squashes, choices, span)
+        return _squashed_flow(sequence(rest), squashes, choices, span)
     for name in [name for name in rest if name.endswith("._hyper_bias.weight")]:
         layer = name.removesuffix("._hyper_bias.weight")
         weight, rate = rest.get(f"{layer}._layer.weight"), rest.pop(name)
         if weight is None or rate.shape != (len(weight), 1) or weight.ndim != 2:
             raise LayoutError(f"{name}: a tensor of shape {rate.shape} that fits no layer beside it")
         rest[f"{layer}._layer.weight"] = np.concatenate([rate, weight], 1)
-    every = any("._layer." in name for name in rest) and choices.time != "none"
-    modules = _sequence(rest)
+    modules = sequence(rest, choices.condition)
     time = "none" if modules[0].width_in - choices.condition == modules[-1].width_out else "first"
-    return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, every=every, span=span)
+    return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, span=span)
 
 
 def _squashes(rest: dict[str, Array]) -> list[tuple[Array, Array, Array]]:
@@ -224,9 +198,14 @@ def _squashed_flow(
 def diffeqml_flow(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """The FFJORD net of DiffEqML's hypersolvers (diffeqml-research, hypersolver/density_estimation): softplus, and tanh
     before the last layer; trained from 1 (data) to 0."""
-    modules = _sequence(without_copies(tensors))
+    modules = sequence(without_copies(tensors), choices.condition)
     softplus_then_tanh = ["softplus"] * (len(modules) - 2) + ["tanh"]
-    return _flow_of(modules, softplus_then_tanh, "none", "noise_to_data", choices)
+    return _flow_of(modules, softplus_then_tanh, _depth_cats(modules, choices), "noise_to_data", choices)
+
+
+def _depth_cats(modules: Sequence[DenseModule], choices: Choices) -> str:
+    """The place of the time in nets of torchdyn, whose DepthCat puts it last."""
+    return "last" if modules[0].width_in == modules[-1].width_out + choices.condition + 1 else "none"
 
 
 def _common(tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -259,9 +238,9 @@ class _Parts:
             raise LayoutError(f"{name}: tensors of a norm have one shape, [channels]")
         return found
 
-    def sequence(self, part: str) -> list[DenseModule]:
-        """All that have `part` within their names."""
-        return _sequence({name: self._rest.pop(name) for name in list(self._rest) if part in name})
+    def sequence(self, *parts: str) -> list[DenseModule]:
+        """All that have one of `parts` within their names."""
+        return sequence({name: self._rest.pop(name) for name in list(self._rest) if any(part in name for part in parts)})
 
     def last(self) -> str:
         return max(self._rest, default="").rpartition(".")[0]
@@ -287,7 +266,7 @@ def diffeqml_classifier(tensors: Mapping[str, Array], choices: Choices) -> Impor
     convolution that augments (MNIST) or replaces (CIFAR) the image, a convolutional field with softplus, average pooling to
     1x1 or 2x2, a linear layer."""
     parts = _Parts(_common(without_copies(tensors)))
-    modules = parts.sequence(".defunc.")
+    modules = parts.sequence(".defunc.", ".vf.")  # as older and newer torchdyn call the field
     norm = parts.norm("0", "running_mean", "running_var")
     channels = len(norm["weight"])
     if channels not in _IMAGES:
@@ -310,7 +289,7 @@ def diffeqml_classifier(tensors: Mapping[str, Array], choices: Choices) -> Impor
     head.add("avg_pool", kernel=size // side)
     head.add("flatten")
     head.add_dense(linear)
-    field = _field(modules, choices.activations or ["softplus"], choices.time or "none", every=False)
+    field = _field(modules, choices.activations or ["softplus"], choices.time or _depth_cats(modules, choices))
     image = {"shape": [channels, size, size], "unit_range": True, "mean": mean, "deviation": deviation}
     return _classifier(image, stem, field, head, choices)
 
