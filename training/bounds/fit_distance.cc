@@ -17,8 +17,8 @@
 #include "core/ode/solver_table.h"
 #include "core/ode/space.h"
 #include "training/data/recipe.pb.h"
-#include "training/fit/optimise.h"
 #include "training/fit/table_start.h"
+#include "training/optimise/optimise.h"
 
 namespace hyperserve {
 namespace {
@@ -142,32 +142,25 @@ absl::StatusOr<at::Tensor> Polish(const Products& fitted, const Products& aside,
   at::Tensor scaled = (start * scale / size).detach().clone();
   scaled.requires_grad_(true);
   const auto readout = [&] { return scaled / scale; };
-  at::Tensor best = start;
-  double least = Spread(LogRatios(aside, start));
   training::Optimiser optimiser;
   optimiser.set_iterations(kIterations);
   optimiser.set_rate(3e-3);
   optimiser.set_final_rate(3e-5);
   optimiser.set_warm_up(20);
-  HS_RETURN_IF_ERROR(
-      Optimise({.what = what,
-                .optimiser = optimiser,
-                .parameters = {scaled},
-                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
-                  return LogRatios(fitted, readout()).var();
-                },
-                .figures = [&] { return absl::StrFormat("  best spread %.4f", least); },
-                .after =
-                    [&](int) {
-                      const at::NoGradGuard no_grad;
-                      const double spread = Spread(LogRatios(aside, readout()));
-                      if (spread < least) {
-                        least = spread;
-                        best = (readout() * size).detach().clone();
-                      }
-                      return absl::OkStatus();
-                    }}));
-  return best;
+  HS_ASSIGN_OR_RETURN(const Optimised polished,
+                      Optimise({.what = what,
+                                .optimiser = optimiser,
+                                .tensors = {{"readout", scaled}},
+                                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
+                                  return LogRatios(fitted, readout()).var();
+                                },
+                                .held_out = [&]() -> absl::StatusOr<double> {
+                                  const at::NoGradGuard no_grad;
+                                  return Spread(LogRatios(aside, readout()));
+                                },
+                                .error_name = "spread"}));
+  if (polished.best_iteration == 0) return start;
+  return polished.tensors.at("readout").to(scale.device()) / scale * size;
 }
 
 TensorMap TensorsOf(const at::Tensor& readout, int evaluations, Coefficients kind) {

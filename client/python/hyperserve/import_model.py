@@ -50,6 +50,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--time", choices=("first", "last", "none"), help="its place among the inputs of the field")
     parser.add_argument("--direction", choices=("noise_to_data", "data_to_noise"), help="which way the field runs")
     parser.add_argument("--span", type=float, nargs=2, metavar=("S0", "S1"), help="default: the layout's, mostly 0 1")
+    parser.add_argument("--condition", type=int, default=0, metavar="FEATURES", help="of a conditional flow")
+    parser.add_argument("--inputs", default=None, help="order of the first layer's inputs, as x,c,t: state, condition, time")
+    parser.add_argument("--none", type=float, nargs="+", default=(), help="the condition that stands for none")
     parser.add_argument("--hyperserve", help="the daemon's program, for --check; default: HYPERSERVE_BINARY or the PATH")
     given = parser.parse_args(words)
     choices = Choices(
@@ -57,6 +60,9 @@ def main(words: list[str] | None = None) -> int:
         time=given.time,
         direction=given.direction,
         span=(given.span[0], given.span[1]) if given.span else None,
+        condition=given.condition,
+        inputs=given.inputs or "x,c,t",
+        none=given.none,
     )
     try:
         folder = import_model(given.file, given.folder, layout=given.layout, choices=choices, program=given.hyperserve)

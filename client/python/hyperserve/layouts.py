@@ -27,6 +27,11 @@ class Choices:
     time: str | None = None  # "first", "last", "none"
     direction: str | None = None
     span: tuple[float, float] | None = None
+    # Of a conditional flow: the features of the condition, the order of the first layer's inputs, as "x,c,t" (state, condition,
+    # time), and the condition that stands for none.
+    condition: int = 0
+    inputs: str = "x,c,t"
+    none: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,22 +80,40 @@ def _spread(activations: Sequence[str], slots: int) -> list[str]:
     return list(activations) * slots if len(activations) == 1 else list(activations)
 
 
-def _field(modules: Sequence[DenseModule], activations: Sequence[str], time: str, every: bool) -> LayerList:
-    """f: the modules with activations between them. The time joins the first one, or `every` one."""
+def _field(
+    modules: Sequence[DenseModule], activations: Sequence[str], time: str, every: bool, choices: Choices = Choices()
+) -> LayerList:
+    """f: the modules with activations between them. The time joins the first one, or `every` one; the condition the first."""
     field, width = LayerList("field"), modules[-1].width_out
     names = _spread(activations, len(modules) - 1)
     for place, module in enumerate(modules):
         timed = int(time != "none" and (every or place == 0))
-        if module.width_in != width + timed:
-            words = f"{width} and the time" if timed else f"{width}"
+        features = choices.condition if place == 0 else 0
+        if module.width_in != width + features + timed:
+            words = f"{width}" + f" and a condition of {features}" * (features > 0) + " and the time" * timed
             raise LayoutError(f"{module.name}: {module.width_in} inputs found, {words} wanted")
-        if timed:
+        if features > 0:
+            _add_inputs(field, choices, timed > 0)
+        elif timed:
             field.add_time(time)
         field.add_dense(module)
         width = module.width_out
         if place < len(names):
             field.add(names[place])
     return field
+
+
+def _add_inputs(field: LayerList, choices: Choices, timed: bool) -> None:
+    """What stands beside the state, outward from it, in the order of choices.inputs."""
+    order = [name for name in choices.inputs.split(",") if timed or name != "t"]
+    if sorted(order) not in (["c", "x"], ["c", "t", "x"]) or timed != ("t" in order):
+        raise LayoutError(f"inputs {choices.inputs!r}: an order of x, c{' and t' if timed else ''} wanted")
+    at = order.index("x")
+    for name, side in [*((name, "last") for name in order[at + 1 :]), *((name, "first") for name in reversed(order[:at]))]:
+        if name == "t":
+            field.add_time(side)
+        else:
+            field.add_condition(side, choices.condition)
 
 
 def _flow(field: LayerList, state: int, direction: str, choices: Choices, span: tuple[float, float]) -> Imported:
@@ -102,6 +125,8 @@ def _flow(field: LayerList, state: int, direction: str, choices: Choices, span: 
         "input": {"shape": [state]},
         "field": field.layers,
     }
+    if choices.condition > 0:
+        spec["condition"] = {"shape": [choices.condition]} | ({"none": list(choices.none)} if choices.none else {})
     return Imported(spec, field.tensors)
 
 
@@ -117,16 +142,17 @@ def _flow_of(
 ) -> Imported:
     if modules[0].weight.ndim != 2:
         raise LayoutError(f"{modules[0].name}: a convolution; the state of a flow is a vector")
-    field = _field(modules, choices.activations or activations, choices.time or time, every)
+    field = _field(modules, choices.activations or activations, choices.time or time, every, choices)
     return _flow(field, modules[-1].width_out, direction, choices, span)
 
 
 def torchcfm(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     """torchcfm.models.MLP: SELU between linear layers, x and then t as inputs if it is time-varying; from noise to data."""
     modules = _sequence(tensors)
-    if modules[-1].width_out == 1 and modules[0].width_in > 2:
+    width = modules[0].width_in - choices.condition
+    if modules[-1].width_out == 1 and width > 2:
         raise LayoutError(f"{modules[-1].name}: one output; a potential, whose gradient is the field, has no layers here")
-    time = "none" if modules[0].width_in == modules[-1].width_out else "last"
+    time = "none" if width == modules[-1].width_out else "last"
     return _flow_of(modules, ["selu"], time, "noise_to_data", choices)
 
 
@@ -153,7 +179,7 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
         rest[f"{layer}._layer.weight"] = np.concatenate([rate, weight], 1)
     every = any("._layer." in name for name in rest) and choices.time != "none"
     modules = _sequence(rest)
-    time = "none" if modules[0].width_in == modules[-1].width_out else "first"
+    time = "none" if modules[0].width_in - choices.condition == modules[-1].width_out else "first"
     return _flow_of(modules, ["tanh"], time, "data_to_noise", choices, every=every, span=span)
 
 

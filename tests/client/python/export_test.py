@@ -63,20 +63,6 @@ def test_a_depth_cat_of_another_dimension(tmp_path):
         export(nn.Sequential(DepthCat(-1), nn.Linear(3, 2)), tmp_path / "mine")
 
 
-class Conditional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(5, 2)
-
-    def forward(self, t, x, condition):
-        return self.layer(torch.cat([x, condition], 1))
-
-
-def test_a_condition_is_named(tmp_path):
-    with pytest.raises(NotExportable, match=r"field \(Conditional\): its forward takes more than .* a condition.*condition_cat"):
-        export(Conditional(), tmp_path / "mine")
-
-
 def test_one_row_is_an_example(tmp_path):
     export(Timed(first=True), tmp_path / "mine", torch.ones(1, 2))
 
