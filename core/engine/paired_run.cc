@@ -14,15 +14,19 @@
 namespace hyperserve {
 namespace {
 
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
 BatchResult Joined(BatchResult state, BatchResult density) {
   for (size_t i = 0; i < state.status.size(); ++i) {
     if (state.status[i] == RowStatus::kConverged) state.status[i] = density.status[i];
     state.macs[i] += density.macs[i];
   }
   state.log_density = std::move(density.log_density);
+  state.log_density_error = std::move(density.log_density_error);
   for (size_t i = 0; i < state.status.size(); ++i) {
     if (state.status[i] == RowStatus::kConverged) continue;
-    state.log_density.as<double>()[i] = std::numeric_limits<double>::quiet_NaN();
+    state.log_density.as<double>()[i] = kNaN;
+    if (!state.log_density_error.empty()) state.log_density_error[i] = kNaN;
   }
   state.solved_again += density.solved_again;
   return state;
@@ -121,11 +125,12 @@ bool SolvesStateApart(const BatchSpec& spec, bool on_gpu) {
 
 BatchSpec StateAlone(BatchSpec spec) {
   spec.log_density = LogDensity::kNone;
+  spec.probes = 0;
   return spec;
 }
 
 BatchSpec DensityAlone(BatchSpec spec) {
-  spec.want_state = spec.want_depth = spec.want_distance = false;
+  spec.want_state = spec.want_depth = spec.want_outputs = spec.want_distance = false;
   spec.save_at.clear();
   return spec;
 }
