@@ -8,6 +8,7 @@ that no warm-up made is where laziness would show. On a CPU the memory is left o
 """
 
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -33,7 +34,8 @@ CALLS = [("rings", "default", 1), ("rings", "default", 1024), ("rings", "rk4:4",
 
 def memory_mb():
     """0 where there is no GPU."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", f"--id={os.environ.get('CUDA_VISIBLE_DEVICES', '0')}", "--query-gpu=memory.used",
+             "--format=csv,noheader,nounits"]  # fmt: skip
     if shutil.which(query[0]) is None:
         return 0
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
