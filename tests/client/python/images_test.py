@@ -69,7 +69,7 @@ def test_solve_takes_images_both_ways(client):
     np.testing.assert_allclose(forth.saved[:, 0], moved(images, 0.25), atol=1e-6)
     back = client.solve("pixels", forth.state, direction="data_to_noise", plan=EXACT)
     np.testing.assert_allclose(back.state, images, atol=1e-5)
-    with pytest.raises(hyperserve.InvalidArgumentError, match=r"\[3, 5, 5\]"):
+    with pytest.raises(hyperserve.InvalidArgumentError, match=r"\[rows, 3, 5, 5\]"):
         client.solve("pixels", images.reshape(4, NUMBERS))
 
 

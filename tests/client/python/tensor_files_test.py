@@ -45,6 +45,14 @@ def test_safetensors(tmp_path):
     same(read_tensors(tmp_path / "bf16"), {"x": np.array([1.0, -3.0], np.float32)})
 
 
+@pytest.mark.parametrize("length", (0x80, 0x280, 0x480))
+def test_headers_whose_length_begins_like_a_pickle(length, tmp_path):
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode().ljust(length)
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", length) + header + np.float32(2).tobytes())
+    assert read_tensors(path)["x"] == 2
+
+
 def test_files_that_torch_itself_writes(tmp_path):
     try:
         import torch
