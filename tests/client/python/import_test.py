@@ -312,7 +312,7 @@ def test_a_classifier_of_another_layout(change, words, tmp_path):
     ("torchcfm", {"net.2.bias": np.ones(3, bool)}, "net.2: numbers of type bool"),
     ("torchcfm", {"net.2.bias": np.ones(4, np.float32)}, r"net.2: a bias of shape \(4,\); \(3,\) wanted"),
     ("torchcfm", {"net.4.bias": np.ones(3, np.float32)}, "net.4: a bias without a weight"),
-    ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of layer 2"),
+    ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of net.2"),
     ("torchcfm", {"net.2.weight": np.ones((1, 8), np.float32), "net.2.bias": np.ones(1, np.float32)}, "net.2: one output; a potential"),
     ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, r"net.0._hyper_gate.bias: none of shape \(8,\)"),
     ("torchdiffeq", {"net.0._hyper_bias.weight": np.ones((8, 2), np.float32)}, r"shape \(8, 2\) that fits no layer"),
