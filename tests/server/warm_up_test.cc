@@ -213,7 +213,7 @@ TEST(TimePlansTest, TheMedianOfEachBatchInProportionToTheSteps) {
   // Three runs of one row; of 64 rows one, since it takes long. Both plans of Euler repeat one
   // part.
   EXPECT_EQ(runtime.asked.size(), 2u * (3 + 1));
-  EXPECT_EQ(runtime.asked[4].control, StepControl(FixedSteps{2}));
+  EXPECT_EQ(runtime.asked[3].control, StepControl(FixedSteps{2}));
 }
 
 // The readable engine itself makes the step.
