@@ -68,4 +68,9 @@ void Progress::Advance(int64_t more, const std::function<std::string()>& figures
   std::fflush(stderr);
 }
 
+void Progress::Say(const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  std::fprintf(stderr, "%s%s\n", shown_ && terminal_ ? kClearLine : "", line.c_str());
+}
+
 }  // namespace hyperserve

@@ -27,7 +27,10 @@ class Progress {
   // Adds `more` finished units and prints a line if one is due. Only then calls `figures`, if it is
   // set, under a lock, and prints its text after the counts. So an expensive text, such as a loss
   // that must be read from a GPU, costs little.
+  // `more` is negative where work is done again.
   void Advance(int64_t more, const std::function<std::string()>& figures = nullptr);
+  // A line of its own that stays, for what happens once. Any thread.
+  void Say(const std::string& line);
 
  private:
   double SecondsLeft(double seconds) const;

@@ -17,6 +17,10 @@ void TimeLeft::Note(size_t kind, double seconds) {
   one.seconds += seconds;
 }
 
+void TimeLeft::Skip(size_t kind, int64_t pieces) {
+  kinds_[kind].left = std::max<int64_t>(kinds_[kind].left - pieces, 0);
+}
+
 double TimeLeft::noted_seconds() const {
   double sum = 0;
   for (const Kind& kind : kinds_) sum += kind.seconds;

@@ -17,6 +17,8 @@ class TimeLeft {
   size_t Expect(int64_t pieces, double cost);
   // A piece of the kind took this long. Precondition: Expect returned the kind.
   void Note(size_t kind, double seconds);
+  // Pieces of the kind that are not to be done. Precondition: Expect returned the kind.
+  void Skip(size_t kind, int64_t pieces);
   // Calls `work`, notes the time that it took, and returns what it returns.
   template <class Work>
   auto Timed(size_t kind, const Work& work) {

@@ -11,6 +11,7 @@
 #include "core/base/host_port.h"
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/device_memory.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
 #include "core/io/file.h"
@@ -138,6 +139,7 @@ absl::Status Daemon::Parts::StartBatcher() {
   std::vector<DeviceRuntime*> served;
   for (const std::string& device : DevicesOf(options, machine)) {
     HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
+    BoundMemory(runtime->device(), options.device_memory_max);
     served.push_back(runtimes.emplace_back(std::move(runtime)).get());
   }
   environment.facts = FactsOf(options, devices, *served.front());
@@ -216,13 +218,13 @@ void Daemon::Parts::ProbePorts() {
 
 absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
                                         const std::function<bool()>& interrupted) {
-  const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
-  const auto rows = static_cast<int64_t>(
-      std::clamp(options.batch_macs_max / field, 1.0, static_cast<double>(options.batch_rows_max)));
+  const BatchLimits limits{.rows_max = options.batch_rows_max, .macs_max = options.batch_macs_max};
+  const absl::Status done =
+      hyperserve::WarmAndTime(subject, limits, interrupted, runtimes, Clock::Real());
   for (const auto& runtime : runtimes) {
-    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+    if (batcher->depth().macs == 0) GiveBackMemory(runtime->device());
   }
-  return TimePlans(subject, rows, interrupted, *runtimes.front(), Clock::Real());
+  return done;
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {

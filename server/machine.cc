@@ -29,13 +29,18 @@ double MemoryBytes() {
 
 Machine MachineWith(const std::vector<DeviceInfo>& devices) {
   std::vector<std::string> gpus;
+  double smallest = 0;
   for (const DeviceInfo& device : devices) {
-    if (device.name.starts_with("cuda:")) gpus.push_back(device.name);
+    if (!device.name.starts_with("cuda:")) continue;
+    const auto bytes = static_cast<double>(device.memory_bytes);
+    smallest = gpus.empty() ? bytes : std::min(smallest, bytes);
+    gpus.push_back(device.name);
   }
   return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
           .gpus = std::move(gpus),
           .descriptors = RaiseDescriptorLimit(),
-          .memory_bytes = MemoryBytes()};
+          .memory_bytes = MemoryBytes(),
+          .gpu_memory_bytes = smallest};
 }
 
 }  // namespace hyperserve

@@ -28,7 +28,7 @@ constexpr double kFixedMacsOfCore = 5e5, kFixedMacsOfGpu = 5e8;
 constexpr double kExaminationMacsOfCpu = 1e13, kExaminationMacsOfGpu = 1e15;
 constexpr int64_t kLiveRunsOfSolver = 8;
 constexpr int64_t kConnectionsMost = 4096;  // a connection carries any number of calls
-constexpr double kMemoryShare = 0.75;
+constexpr double kMemoryShare = 0.75, kMemoryShareOfGpu = 0.9;
 // A core that looks out for work is taken from nobody.
 constexpr int kCoresToSpare = 4;
 constexpr int64_t kWatchMicroseconds = 1000;
@@ -109,6 +109,7 @@ Options InForce(Options options, const Machine& machine) {
   const int64_t connections = SharesOf(machine.descriptors).calls;
   decide(options.connections_max, std::min(connections, kConnectionsMost));
   decide(options.memory_max, kMemoryShare * machine.memory_bytes);
+  decide(options.device_memory_max, kMemoryShareOfGpu * machine.gpu_memory_bytes);
   // A lowered maximum also lowers the default, so that an operator need not set both.
   const auto bound = [](auto& value, auto most) { value = std::min(value, most); };
   bound(options.deadline_default_seconds, options.deadline_max_seconds);

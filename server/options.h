@@ -83,6 +83,9 @@ namespace hyperserve {
     "that the process may take beside mapped files: beyond it calls are shed; a quarter of it is " \
     "for connections and what arrives on them; 0: "                                                \
     "three quarters of the machine's or container's")                                              \
+  X(double, device_memory_max, 0, 0, 1e15, "bytes",                                                \
+    "that the process may take of each GPU for tensors and captured steps: batches that need "     \
+    "more are halved; 0: nine tenths of the smallest")                                             \
   X(int64_t, connections_max, 0, 0, 1 << 20, "connections",                                        \
     "at once for calls, half of them from one address; 0: half of the descriptors that the "       \
     "process may open, at most 4096; Admin has a sixteenth of them, HTTP an eighth")               \
@@ -146,6 +149,7 @@ struct Machine {
   std::vector<std::string> gpus;  // "cuda:0"
   int64_t descriptors = 1024;     // that the process may open
   double memory_bytes = 8e9;      // of the machine or, where that is less, of the container
+  double gpu_memory_bytes = 0;    // of the smallest GPU
 };
 // The options that the daemon runs with: `auto` and 0 are replaced by what they mean on this
 // machine, and defaults of requests are lowered to their maxima. GetServerInfo tells these.

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <span>
+#include <string>
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/warm_sizes.h"
 #include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
@@ -21,12 +25,13 @@ namespace {
 
 BatchSpec SpecOf(const WarmUpSubject& subject, const Plan& plan) {
   const ModelSpec& model = subject.model->spec();
-  const bool classifier = model.kind == ModelKind::kClassifier;
+  const bool flow = model.kind == ModelKind::kFlow;
   BatchSpec spec{.model = subject.model,
                  .tier = plan.tier,
-                 .entry = classifier ? Entry::kInput : Entry::kNoise,
-                 .direction = classifier ? Direction::kForward : Direction::kNoiseToData,
-                 .want_outputs = classifier};
+                 .entry = flow ? Entry::kNoise : Entry::kInput,
+                 .direction = flow ? Direction::kNoiseToData : Direction::kForward,
+                 .save_at = model.save_at,
+                 .want_outputs = HasOutputs(model.kind)};
   if (plan.adaptive() != nullptr) SetPlan(*plan.adaptive(), spec);
   if (plan.fixed() != nullptr) SetPlan(*plan.fixed(), spec);
   if (plan.hypersolved()) {
@@ -91,19 +96,43 @@ TimedPart PartOf(const PlanCalibration& measured, const BatchSpec& spec) {
           .repeats = static_cast<double>(fixed->steps) / steps};
 }
 
-absl::StatusOr<double> MedianSeconds(const BatchSpec& spec, const StepControl& control,
-                                     int64_t rows, const std::function<bool()>& interrupted,
-                                     DeviceRuntime& runtime, const Clock& clock) {
-  std::vector<double> runs;
-  double all = 0;
-  while (runs.empty() || (runs.size() < kTimedRuns && all < kTimedSeconds)) {
-    const Clock::TimePoint begun = clock.Now();
-    HS_RETURN_IF_ERROR(runtime.WarmUp(spec, control, rows, interrupted));
-    all += runs.emplace_back(std::chrono::duration<double>(clock.Now() - begun).count());
-  }
-  std::sort(runs.begin(), runs.end());
-  return runs[runs.size() / 2];
+BatchBound BoundOf(const WarmUpSubject& subject, int64_t batch_rows_max) {
+  return {.rows_max = batch_rows_max, .field_macs = subject.model->field_macs()};
 }
+
+// Times runs on a device; of equal runs one.
+class RunTimes {
+ public:
+  RunTimes(const std::function<bool()>& interrupted, DeviceRuntime& runtime, const Clock& clock)
+      : interrupted_(interrupted), runtime_(runtime), clock_(clock) {}
+
+  absl::StatusOr<double> Median(const BatchSpec& spec, const StepControl& control, int64_t rows) {
+    for (const Timed& one : timed_) {
+      if (one.rows == rows && one.control == control && one.spec == spec) return one.seconds;
+    }
+    std::vector<double> runs;
+    double all = 0;
+    while (runs.empty() || (runs.size() < kTimedRuns && all < kTimedSeconds)) {
+      const Clock::TimePoint begun = clock_.Now();
+      HS_RETURN_IF_ERROR(runtime_.WarmUp(spec, control, rows, interrupted_));
+      all += runs.emplace_back(std::chrono::duration<double>(clock_.Now() - begun).count());
+    }
+    std::sort(runs.begin(), runs.end());
+    return timed_.emplace_back(Timed{spec, control, rows, runs[runs.size() / 2]}).seconds;
+  }
+
+ private:
+  struct Timed {
+    BatchSpec spec;
+    StepControl control;
+    int64_t rows = 0;
+    double seconds = 0;
+  };
+  const std::function<bool()>& interrupted_;
+  DeviceRuntime& runtime_;
+  const Clock& clock_;
+  std::vector<Timed> timed_;
+};
 
 }  // namespace
 
@@ -118,25 +147,17 @@ std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject) {
   return specs;
 }
 
-std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max) {
-  if (device == "cpu") return {1};
-  std::vector<int64_t> rows;
-  for (int64_t bucket = 1; bucket <= batch_rows_max; bucket *= 2) rows.push_back(bucket);
-  return rows;
-}
-
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime) {
-  const std::vector<int64_t> buckets = WarmUpRows(runtime.device(), batch_rows_max);
   for (const BatchSpec& spec : WarmUpSpecs(subject)) {
+    const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, runtime.engines());
     // A calibration may list plans of tier fast that were measured on a GPU.
-    if (spec.tier == Tier::kFast &&
-        absl::IsUnimplemented(ChooseEngine(spec, 1, runtime.engines()).status())) {
-      continue;
-    }
-    for (const int64_t rows : buckets) {
+    if (spec.tier == Tier::kFast && absl::IsUnimplemented(choice.status())) continue;
+    const std::string engine = choice.ok() ? choice->engine : "";
+    for (const int64_t rows :
+         WarmRows(runtime.device(), engine, BoundOf(subject, batch_rows_max))) {
       const absl::Status warm = runtime.WarmUp(spec, OneStep(spec), rows, interrupted);
-      if (rows > 1 && absl::IsResourceExhausted(warm)) break;  // batches will be halved
+      if (rows > 1 && absl::IsResourceExhausted(warm)) continue;  // batches will be halved
       HS_RETURN_IF_ERROR(Annotate(warm, "warm-up"));
     }
     BatchSpec fast = spec;
@@ -154,8 +175,8 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
 absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
                        const std::function<bool()>& interrupted, DeviceRuntime& runtime,
                        const Clock& clock) {
-  std::vector<int64_t> sizes = WarmUpRows(runtime.device(), batch_rows_max);
-  if (sizes.back() < batch_rows_max) sizes.push_back(batch_rows_max);
+  const std::vector<int64_t> sizes = TimedRows(runtime.device(), BoundOf(subject, batch_rows_max));
+  RunTimes times(interrupted, runtime, clock);
   for (PlanCalibration& measured : subject.calibration->plans) {
     measured.times.clear();
     if (measured.plan.hypersolved() && subject.correction == nullptr) continue;
@@ -163,7 +184,7 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
     if (!ChooseEngine(spec, 1, runtime.engines()).ok()) continue;
     const TimedPart part = PartOf(measured, spec);
     for (const int64_t rows : sizes) {
-      const auto seconds = MedianSeconds(spec, part.control, rows, interrupted, runtime, clock);
+      const auto seconds = times.Median(spec, part.control, rows);
       if (rows > 1 && absl::IsResourceExhausted(seconds.status())) break;
       if (!seconds.ok()) return Annotate(seconds.status(), "timing");
       measured.times.push_back(
@@ -171,6 +192,19 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits,
+                         const std::function<bool()>& interrupted,
+                         std::span<const std::unique_ptr<DeviceRuntime>> runtimes,
+                         const Clock& clock) {
+  const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
+  const auto rows = static_cast<int64_t>(
+      std::clamp(limits.macs_max / field, 1.0, static_cast<double>(limits.rows_max)));
+  for (const auto& runtime : runtimes) {
+    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+  }
+  return TimePlans(subject, rows, interrupted, *runtimes.front(), clock);
 }
 
 }  // namespace hyperserve

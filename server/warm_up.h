@@ -5,7 +5,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,23 +21,31 @@ namespace hyperserve {
 // and of the plans that use the correction (for a generation). Pure.
 std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
 
-// The batch sizes to warm, in rows: 1 on a CPU, where the cost does not depend on the size; every
-// power of two up to `batch_rows_max` on CUDA, where each is a bucket of its own. Pure.
-std::vector<int64_t> WarmUpRows(std::string_view device, int64_t batch_rows_max);
-
-// Makes one step of every spec at every batch size, on the calling thread, and one step of each in
-// tier fast where the device has an engine for it, which knows no batch sizes. kCancelled where
-// `interrupted` says yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called
-// after WarmUp has returned.
+// Makes one step of every spec at the batch sizes of WarmRows, on the calling thread, and one step
+// of each in tier fast where the device has an engine for it. kCancelled where `interrupted` says
+// yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called after WarmUp has
+// returned.
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime);
 
 // Replaces the times of the calibrated plans by those of this device, after WarmUp: batches of the
-// sizes of WarmUpRows, on a CPU also of `batch_rows_max`; the median of up to three runs, fewer
-// where they take long. Of a plan with many steps it runs a part and counts the rest in proportion.
-// A plan that the device does not solve loses its times. Fails as WarmUp does.
+// sizes of TimedRows; the median of up to three runs, fewer where they take long. Of a plan with
+// many steps it runs a part and counts the rest in proportion; plans with the same part share its
+// runs. A plan that the device does not solve loses its times. Fails as WarmUp does.
 absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
                        const std::function<bool()>& interrupted, DeviceRuntime& runtime,
                        const Clock& clock);
+
+// What a batch may have.
+struct BatchLimits {
+  int64_t rows_max = 1;
+  double macs_max = 1;  // of one evaluation of f
+};
+
+// WarmUp on each device, and TimePlans on the first.
+absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits,
+                         const std::function<bool()>& interrupted,
+                         std::span<const std::unique_ptr<DeviceRuntime>> runtimes,
+                         const Clock& clock);
 
 }  // namespace hyperserve

@@ -9,7 +9,7 @@ import source_tree
 MODEL = ["core/model/layers", "core/model/spec", "core/model/net", "core/model/repository"]
 CORE = ["core/base", "core/plan", "core/io", "core/ode", *MODEL, "core/kernels", "core/engine",
         "core/engine/readable", "core/engine/fused", "core/engine/gradient"]
-TRAINING = ["training/bounds", "training/data", "training/fit", "training/measure"]
+TRAINING = ["training/bounds", "training/data", "training/fit", "training/measure", "training/optimise"]
 SERVER = ["server/clock", "server/metrics", "server/net", "server/batching", "server/registry", "server/calls",
           "server/rpc"]
 
@@ -47,8 +47,9 @@ MAY_INCLUDE = {
     "client": ["proto", "programs", "core/base", "core/plan", "core/io"],
     "training/data": ["proto", "programs", *CORE],
     "training/measure": ["programs", *CORE, "training/data"],
-    "training/fit": ["programs", *CORE, "training/data", "training/measure"],
-    "training/bounds": ["programs", *CORE, "training/data", "training/measure", "training/fit"],
+    "training/optimise": ["programs", *CORE, "training/data"],
+    "training/fit": ["programs", *CORE, "training/data", "training/measure", "training/optimise"],
+    "training/bounds": ["programs", *CORE, "training/data", "training/measure", "training/fit", "training/optimise"],
     "training": ["programs", *CORE, *TRAINING],
     "bench": ["proto", "programs", "client", "server", "training", *TRAINING, "tests", *CORE, *SERVER],
     "tests": ["proto", "programs", "client", "server", "training", *TRAINING, *CORE, *SERVER],

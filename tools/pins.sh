@@ -19,6 +19,6 @@ apt_packages=(
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev libcpp-httplib-dev libspdlog-dev zlib1g-dev libssl-dev libboost-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format gnuplot-nox python3-venv python3-grpcio python3-protobuf python3-yaml
+  clang-format gnuplot-nox python3-venv python3-grpcio python3-protobuf python3-yaml tini
   dataset-fashion-mnist
 )

@@ -15,16 +15,21 @@ struct CommandOptions {
   std::string device;       // "cpu", "cuda", "cuda:N"
   int threads = 1;          // of one operation on the CPU
   int iterations = 0;       // of training; 0: as the recipe says
-  std::string from;         // hypersolver, coverage: folder of another generation; empty: none
+  int patience = 0;         // iterations without a better held-out error; 0: as the recipe says
+  std::string from;         // hypersolver, coverage: folder of another generation, for hypersolver
+                            // also "active"; model: folder of another model; empty: none
   std::string evaluations;  // hypersolver: these n of a learned solver's recipe; empty: all
   std::string join;        // hypersolver: folders of generations whose tables it takes; empty: none
   std::string picture;     // calibrate: PNG to draw; report: SVG; empty: none
   std::string html;        // report: the page to write
   int rows = 0;            // rows to measure; 0: as many as the recipe has
   std::string allow_code;  // names of models, with commas, whose field.pt2 may be run
-  bool replace = false;    // model: replaces the model of that name
-  bool measured = false;   // calibrate: measures nothing, chooses the default plan among what was
-  bool renew = false;      // calibrate: follows each generation by one with what was measured now
+  bool resume = false;     // model, hypersolver: goes on from the run's checkpoints
+  double checkpoint_every = 0;  // seconds between two checkpoints; 0: none
+  std::string curve;            // file for the course of the fits; empty: none
+  bool replace = false;         // model: replaces the model of that name
+  bool measured = false;  // calibrate: measures nothing, chooses the default plan among what was
+  bool renew = false;     // calibrate: follows each generation by one with what was measured now
 };
 
 }  // namespace hyperserve

@@ -1,12 +1,9 @@
 #include "training/commands.h"
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
@@ -21,11 +18,6 @@
 #include "core/plan/plan.h"
 #include "programs/stop.h"
 #include "training/bounds/bounds.h"
-#include "training/data/dataset.h"
-#include "training/data/recipe.h"
-#include "training/fit/fit_hypersolver.h"
-#include "training/fit/fit_learned.h"
-#include "training/fit/fit_model.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/judge.h"
 #include "training/measure/measure.h"
@@ -38,16 +30,6 @@
 
 namespace hyperserve {
 namespace {
-
-namespace fs = std::filesystem;
-
-// The model of a run. Fails as Model::Load and CheckConditionSource do.
-absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const TrainingRun& run) {
-  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
-                      Model::Load(run.model_folder, run.field_code));
-  HS_RETURN_IF_ERROR(Annotate(CheckConditionSource(model->spec()), run.model_folder));
-  return model;
-}
 
 absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
     const TrainingRun& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
@@ -178,121 +160,7 @@ absl::StatusOr<GenerationFiles> Renewed(const TrainingRun& run, const BoundOptio
   return files;
 }
 
-// Makes the output folder before the work, so that hours of it are not lost for a path that cannot
-// be written, and removes what it made: work that is stopped leaves nothing. `way_out` tells the
-// caller what to do if the folder cannot be made.
-absl::Status CheckCanBeMade(const std::string& path, std::string_view way_out) {
-  std::vector<fs::path> made;  // the deepest first
-  std::error_code error;
-  for (fs::path missing = path; !missing.empty() && !fs::exists(missing, error);
-       missing = missing.parent_path()) {
-    made.push_back(missing);
-  }
-  fs::create_directories(path, error);
-  std::error_code not_empty;
-  for (const fs::path& folder : made) fs::remove(folder, not_empty);
-  if (!error) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot make ", path, ": ", error.message(), "; ", Absl(way_out)));
-}
-
-absl::Status CheckReplaces(const std::string& folder, bool replace) {
-  std::error_code error;
-  if (replace || !fs::exists(folder + "/model.json", error)) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat(folder,
-                   " holds a model already; its weights would be lost, and corrections made for "
-                   "them refused from then on: name another --models, or give --replace"));
-}
-
-// Removes model.json first and writes it last: if this is interrupted, there is no model rather
-// than a mixture of two.
-absl::Status WriteModel(const std::string& folder, const ModelFiles& files,
-                        const Calibration& calibration) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error) fs::remove(folder + "/model.json", error);
-  if (error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot replace ", folder, "/model.json: ", error.message()));
-  }
-  HS_RETURN_IF_ERROR(WriteFileAtomically(folder + "/weights.safetensors", files.weights));
-  HS_RETURN_IF_ERROR(
-      WriteFileAtomically(folder + "/calibration.json", PrintCalibration(calibration)));
-  return WriteFileAtomically(folder + "/model.json", files.model_json);
-}
-
 }  // namespace
-
-absl::Status TrainModel(const CommandOptions& options) {
-  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HS_RETURN_IF_ERROR(CheckReplaces(run->model_folder, options.replace));
-  HS_RETURN_IF_ERROR(CheckCanBeMade(run->model_folder, "name another --models"));
-  HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
-  HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
-  HS_ASSIGN_OR_RETURN(const ModelFiles files, FitModel(run->recipe, options.data, run->device));
-  const std::string trained = run->TimeText();
-  HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
-  HS_ASSIGN_OR_RETURN(Measurer measurer,
-                      HeldOutMeasurer(run->recipe, *run->runtime, model,
-                                      ServedDirection(model->spec()), options.data));
-  Rivals rivals(*model, measurer);
-  HS_ASSIGN_OR_RETURN(const Calibration calibration,
-                      CalibrateModel(run->recipe, *run->runtime, *model, rivals));
-  HS_ASSIGN_OR_RETURN(const std::string quality,
-                      Quality(run->recipe, *run->runtime, model, options.data));
-  HS_RETURN_IF_ERROR(
-      WriteUnlessStopped([&] { return WriteModel(run->model_folder, files, calibration); }));
-  absl::PrintF("%s%s: %s\ntrained in %s, all in %s, on %s; default plan %s\n%s\n",
-               CalibrationTable(model->spec().kind, calibration.plans), run->recipe.name(), quality,
-               trained, run->TimeText(), calibration.device, PrintPlan(DefaultPlanOf(calibration)),
-               run->model_folder);
-  return absl::OkStatus();
-}
-
-absl::Status TrainHypersolver(const CommandOptions& options) {
-  HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
-  HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
-  HS_ASSIGN_OR_RETURN(fit.model, LoadBase(*run));
-  fit.runtime = run->runtime.get();
-  if (!options.from.empty()) {
-    HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(options.from));
-  }
-  const std::vector<std::string> joined = absl::StrSplit(options.join, ',', absl::SkipEmpty());
-  for (const std::string& folder : joined) {
-    HS_ASSIGN_OR_RETURN(fit.joined.emplace_back(), ReadGeneration(folder));
-  }
-  if (options.rows > 0) run->recipe.mutable_calibrate()->set_rows(options.rows);
-  const std::string out =
-      (options.out.empty() ? options.models : options.out) + "/" + run->recipe.name();
-  HS_RETURN_IF_ERROR(CheckCanBeMade(out, "name another --out"));
-  const bool learned = run->recipe.hypersolver().has_solver();
-  if (!learned && !fit.joined.empty()) {
-    return absl::InvalidArgumentError("--join is for recipes with solver.learned");
-  }
-  HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
-                      learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
-  // Those of a part would be lost when it is joined.
-  if (learned && options.evaluations.empty()) {
-    const BoundOptions bounds = BoundsOf(*run, fit.model, options.data);
-    HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
-    HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));
-  }
-  const std::string folder = HypersolverFolder(out, fitted.spec.method);
-  int64_t generation = 0;
-  HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
-    HS_ASSIGN_OR_RETURN(generation, WriteGeneration(folder, fitted.files));
-    return absl::OkStatus();
-  }));
-  std::vector<PlanCalibration> shown = fitted.base_plans;
-  shown.insert(shown.end(), fitted.calibration.plans.begin(), fitted.calibration.plans.end());
-  absl::PrintF("%s%s\n%s %s%s: claims %s; all in %s, on %s\n%s/%d\n",
-               CalibrationTable(fit.model->spec().kind, shown), absl::StrJoin(fitted.remarks, "\n"),
-               run->recipe.name(), learned ? "" : "hyper_", PrintMethod(fitted.spec.method),
-               absl::StrJoin(fitted.spec.steps, " "), run->TimeText(), fitted.calibration.device,
-               folder, generation);
-  return absl::OkStatus();
-}
 
 absl::Status Calibrate(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));

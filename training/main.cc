@@ -34,6 +34,17 @@ ABSL_FLAG(
     int, threads, 1,
     "threads of one operation on the CPU; more help only with images and cores that are idle");
 ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says");
+ABSL_FLAG(int, patience, 0,
+          "in place of the recipe's optimiser.patience: stops a fit where so many iterations have "
+          "not made its held-out error less by a thousandth; 0: as the recipe says");
+ABSL_FLAG(bool, resume, false,
+          "goes on where the same run was stopped or killed, to the same results; begins at the "
+          "start where it left no checkpoint");
+ABSL_FLAG(double, checkpoint_every, 30,
+          "seconds between two checkpoints, which --resume goes on from; they are kept beside the "
+          "models, in .training, until the run is done; 0: none");
+ABSL_FLAG(std::string, curve, "",
+          "CSV to write: loss, rate and held-out error by iteration of each fit");
 ABSL_FLAG(std::string, allow_code, "",
           "models whose field.pt2, which is code with all rights of this program, is run: names "
           "with commas; empty: none, and such models are refused");
@@ -41,7 +52,8 @@ ABSL_FLAG(bool, replace, false,
           "model: write over the model of that name; corrections made for it are refused then");
 ABSL_FLAG(
     std::string, from, "",
-    "hypersolver: generation folder whose weights it starts from; coverage: the one it shows");
+    "hypersolver: generation folder whose weights it starts from, or `active`, for the served one; "
+    "model: model folder whose weights it starts from; coverage: the generation it shows");
 ABSL_FLAG(std::string, evaluations, "",
           "hypersolver: fits these tables of a learned solver's recipe, as 1,2, without bounds of "
           "rows; all if empty");
@@ -69,10 +81,13 @@ struct TrainerCommand {
   absl::Status (*run)(const CommandOptions& options);
 };
 constexpr std::array<TrainerCommand, 8> kCommands = {{
-    {"model", "trains a base model", "recipe models data replace device threads iterations",
+    {"model", "trains a base model",
+     "recipe models data from replace resume checkpoint_every patience curve device threads "
+     "iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
-     "recipe models out from evaluations join rows allow_code data device threads iterations",
+     "recipe models out from evaluations join rows resume checkpoint_every patience curve "
+     "allow_code data device threads iterations",
      TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
      "recipe models picture renew measured allow_code data device threads", Calibrate},
@@ -160,6 +175,12 @@ std::string UsageProblem(const std::vector<char*>& words) {
   if (const int iterations = absl::GetFlag(FLAGS_iterations); iterations < 0) {
     return absl::StrCat("--iterations=", iterations, " is below 0, which means the recipe's");
   }
+  if (const int patience = absl::GetFlag(FLAGS_patience); patience < 0) {
+    return absl::StrCat("--patience=", patience, " is below 0, which means the recipe's");
+  }
+  if (const double every = absl::GetFlag(FLAGS_checkpoint_every); !(every >= 0)) {
+    return absl::StrCat("--checkpoint_every=", every, " is not 0, for none, or more seconds");
+  }
   return "";
 }
 
@@ -181,6 +202,7 @@ absl::Status RunCommand(const std::string& command) {
                                .device = DeviceName(),
                                .threads = absl::GetFlag(FLAGS_threads),
                                .iterations = absl::GetFlag(FLAGS_iterations),
+                               .patience = absl::GetFlag(FLAGS_patience),
                                .from = absl::GetFlag(FLAGS_from),
                                .evaluations = absl::GetFlag(FLAGS_evaluations),
                                .join = absl::GetFlag(FLAGS_join),
@@ -188,6 +210,9 @@ absl::Status RunCommand(const std::string& command) {
                                .html = absl::GetFlag(FLAGS_html),
                                .rows = absl::GetFlag(FLAGS_rows),
                                .allow_code = absl::GetFlag(FLAGS_allow_code),
+                               .resume = absl::GetFlag(FLAGS_resume),
+                               .checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every),
+                               .curve = absl::GetFlag(FLAGS_curve),
                                .replace = absl::GetFlag(FLAGS_replace),
                                .measured = absl::GetFlag(FLAGS_measured),
                                .renew = absl::GetFlag(FLAGS_renew)};

@@ -34,6 +34,14 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
       run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
     }
   }
+  if (options.patience > 0) {
+    if (run->recipe.has_fit()) {
+      run->recipe.mutable_fit()->mutable_optimiser()->set_patience(options.patience);
+    }
+    if (run->recipe.has_hypersolver()) {
+      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_patience(options.patience);
+    }
+  }
   if (!options.evaluations.empty()) {
     HS_RETURN_IF_ERROR(KeepEvaluations(options.evaluations, run->recipe));
   }
@@ -45,6 +53,13 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
   HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
   return run;
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const TrainingRun& run) {
+  HS_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
+                      Model::Load(run.model_folder, run.field_code));
+  HS_RETURN_IF_ERROR(Annotate(CheckConditionSource(model->spec()), run.model_folder));
+  return model;
 }
 
 absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder) {

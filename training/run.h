@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "training/command_options.h"
 #include "training/data/recipe.h"
@@ -31,6 +32,9 @@ struct TrainingRun {
 
 // kInvalidArgument: an option or the recipe is wrong, or there is no such device.
 absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options);
+
+// The model of a run. Fails as Model::Load and CheckConditionSource do.
+absl::StatusOr<std::shared_ptr<const Model>> LoadBase(const TrainingRun& run);
 
 // The served generation of a method's folder, else its newest; nullopt: there is none.
 absl::StatusOr<std::optional<int64_t>> GenerationToMeasure(const std::string& folder);

@@ -94,6 +94,13 @@ absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t numb
     HS_ASSIGN_OR_RETURN(auto reply, client.LogProb(std::move(request), DeadlineFromFlags()));
     return std::move(*reply.mutable_info());
   }
+  if (!IsClassifier(load.model)) {
+    v1::SolveRequest request;
+    *request.mutable_options() = std::move(options);
+    *request.mutable_inputs() = std::move(inputs);
+    HS_ASSIGN_OR_RETURN(auto reply, client.Solve(std::move(request), DeadlineFromFlags()));
+    return std::move(*reply.mutable_info());
+  }
   v1::ClassifyRequest request;
   *request.mutable_options() = std::move(options);
   *request.mutable_inputs() = std::move(inputs);
@@ -236,7 +243,10 @@ absl::StatusOr<Load> LoadFromFlags(const Arguments& arguments) {
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(load.model, ChooseModel(client));
   if (arguments.empty()) {
-    if (!IsFlow(load.model)) return UsageError("bench takes INPUT, the rows of a classifier");
+    if (!IsFlow(load.model)) {
+      return UsageError(
+          absl::StrCat("bench takes INPUT, the rows of a ", load.model.model().kind()));
+    }
     HS_RETURN_IF_ERROR(CheckNoInput());
     HS_ASSIGN_OR_RETURN(load.terms,
                         RowTermsFromFlags(load.model, load.plan, load.rows_per_request));

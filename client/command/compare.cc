@@ -45,7 +45,8 @@ struct Part {
 };
 
 // The source of the rows. Classify returns labels and z(s1) of a classifier. A flow is sampled,
-// from the same noise for every plan; given points, it is solved in the direction of its field.
+// from the same noise for every plan; given points, it is solved in the direction of its field, as
+// are regressors and trajectories, which are compared by their states on the way.
 struct Problem {
   v1::GetModelReply model;
   std::optional<HostTensor> rows;
@@ -64,12 +65,12 @@ absl::StatusOr<Part> Ask(Client& client, const Problem& problem, v1::SolveOption
     HS_ASSIGN_OR_RETURN(const auto reply, client.Sample(std::move(request), DeadlineFromFlags()));
     HS_ASSIGN_OR_RETURN(part.state, FromWire(reply.samples()));
     part.info = reply.info();
-  } else if (IsFlow(problem.model)) {
+  } else if (!IsClassifier(problem.model)) {
     v1::SolveRequest request;
     *request.mutable_options() = std::move(options);
     *request.mutable_inputs() = ToWire(RowsOf(rows->view(), slice.begin, slice.rows()));
     HS_ASSIGN_OR_RETURN(const auto reply, client.Solve(std::move(request), DeadlineFromFlags()));
-    HS_ASSIGN_OR_RETURN(part.state, FromWire(reply.state()));
+    HS_ASSIGN_OR_RETURN(part.state, FromWire(reply.has_saved() ? reply.saved() : reply.state()));
     part.info = reply.info();
   } else {
     v1::ClassifyRequest request;
@@ -186,7 +187,8 @@ absl::StatusOr<Problem> ProblemFromFlags(Client& client, const Arguments& argume
     return problem;
   }
   if (!IsFlow(problem.model)) {
-    return UsageError("compare takes INPUT, the rows of a classifier; only flows can do without");
+    return UsageError(absl::StrCat("compare takes INPUT, the rows of a ",
+                                   problem.model.model().kind(), "; only flows can do without"));
   }
   HS_RETURN_IF_ERROR(CheckNoInput());
   problem.count = absl::GetFlag(FLAGS_rows);

@@ -33,6 +33,7 @@ absl::StatusOr<std::vector<v1::LogProbReply>> Send(Client& client, const RowsToS
         *request.mutable_options() = SolveOptionsFromFlags(task.model, task.plan);
         request.mutable_options()->set_request_id(request_id);
         SetRowTerms(task.terms, slice.begin, slice.rows(), *request.mutable_options());
+        request.set_first_row(static_cast<uint64_t>(slice.begin));
         *request.mutable_inputs() = ToWire(RowsOf(task.rows.view(), slice.begin, slice.rows()));
         return client.LogProb(std::move(request), DeadlineFromFlags());
       });

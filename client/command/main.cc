@@ -20,7 +20,8 @@ constexpr Command kCommands[] = {
      .run = hyperserve::RunClassify},
     {.name = "sample",
      .summary = "samples of a flow, as text or to a .csv, .safetensors or .png",
-     .flags = "model plan condition guidance rows seed first_row log_density out reply_dtype "
+     .flags = "model plan condition guidance rows seed first_row log_density probes probe_seed out "
+              "reply_dtype "
               "error_bound "
               "generation max_steps "
               "request_id",
@@ -28,14 +29,14 @@ constexpr Command kCommands[] = {
     {.name = "log-prob",
      .arguments = "INPUT",
      .summary = "log-density of points under a flow: a file as for classify",
-     .flags = "model plan condition guidance limit batch concurrency tensor generation max_steps "
-              "request_id",
+     .flags = "model plan condition guidance probes probe_seed limit batch concurrency tensor "
+              "generation max_steps request_id",
      .arguments_min = 1,
      .arguments_max = 1,
      .run = hyperserve::RunLogProb},
     {.name = "solve",
      .arguments = "INPUT",
-     .summary = "the bare initial value problem: from inputs or states, own span and save-at",
+     .summary = "outputs of a regressor, states of a trajectory or of any initial value problem",
      .flags = "model plan condition guidance state span save_at partial_states direction out limit "
               "batch "
               "concurrency "

@@ -34,11 +34,15 @@ void WriteSummaryFields(const v1::ModelSummary& model, JsonWriter& json) {
   json.Field("base_digest", model.base_digest()).Field("input_shape", model.input_shape());
   json.Field("default_plan", model.default_plan());
   json.Field("default_plan_problem", model.default_plan_problem());
-  json.Field("problem", model.problem());
+  json.Field("problem", model.problem()).Field("brings_code", model.brings_code());
   json.Key("corrections").BeginArray();
   for (const auto& correction : model.corrections()) WriteCorrection(correction, json);
   json.EndArray();
 }
+
+constexpr char kCodeLine[] =
+    "its field is code, field.pt2, which runs with all rights of the daemon: no log-densities, "
+    "derivatives or tier double\n";
 
 bool Served(const v1::CorrectionInfo& correction) { return correction.generation() != 0; }
 
@@ -102,14 +106,14 @@ void PrintModelJson(const v1::GetModelReply& model) {
   json.Field("field_macs", model.field_macs()).Field("stem_macs", model.stem_macs());
   json.Field("head_macs", model.head_macs());
   json.Field("calibration_device", model.calibration_device()).Key("plans").BeginArray();
-  const bool flow = IsFlow(model);
+  const bool labels = IsClassifier(model);
   for (const v1::PlanInfo& plan : model.plans()) {
     json.BeginObject().Field("plan", plan.plan()).Field("error_mean", plan.error_mean());
     json.Field("error_p99", plan.error_p99()).Field("error_max", plan.error_max());
     json.Key("log_density_error");
     plan.has_log_density_error() ? json.Value(plan.log_density_error()) : json.Null();
     json.Key("agreement");
-    flow ? json.Null() : json.Value(plan.agreement());
+    labels ? json.Value(plan.agreement()) : json.Null();
     json.Field("nfe", plan.nfe());
     json.Field("correction_evaluations", plan.correction_evaluations());
     json.Field("macs", plan.macs()).Field("seconds_per_row", plan.seconds_per_row());
@@ -132,6 +136,7 @@ void PrintModelTable(const v1::GetModelReply& model) {
                            absl::StrJoin(model.state_shape(), ", "), summary.default_plan()));
   PrintOut(absl::StrFormat("base %s; MACs: stem %d, field %d, head %d\n", summary.base_digest(),
                            model.stem_macs(), model.field_macs(), model.head_macs()));
+  if (summary.brings_code()) PrintOut(kCodeLine);
   for (const auto& correction : summary.corrections()) {
     std::string line = CorrectionText(correction);
     if (Served(correction)) {
@@ -149,9 +154,9 @@ void PrintModelTable(const v1::GetModelReply& model) {
   for (const v1::PlanInfo& plan : model.plans()) {
     table.Add({plan.plan(), ShortNumber(plan.error_mean()), ShortNumber(plan.error_p99()),
                ShortNumber(plan.error_max()),
-               IsFlow(model) ? "-" : ShortNumber(100 * plan.agreement()), ShortNumber(plan.nfe()),
-               ShortNumber(plan.correction_evaluations()), ShortNumber(plan.macs()),
-               ShortNumber(1e3 * plan.seconds_per_row()),
+               IsClassifier(model) ? ShortNumber(100 * plan.agreement()) : "-",
+               ShortNumber(plan.nfe()), ShortNumber(plan.correction_evaluations()),
+               ShortNumber(plan.macs()), ShortNumber(1e3 * plan.seconds_per_row()),
                !Hypersolved(plan)  ? "-"
                : plan.heavy_tail() ? "heavy tail"
                : plan.wins()       ? "yes"

@@ -71,6 +71,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
     Expand(chunk.correction_evaluations(), chunk.rows(), *whole.mutable_correction_evaluations());
     Expand(chunk.macs(), chunk.rows(), *whole.mutable_macs());
     Expand(chunk.error_bound(), chunk.rows(), *whole.mutable_error_bound());
+    Expand(chunk.log_density_error(), chunk.rows(), *whole.mutable_log_density_error());
     if (chunk.rows() == 0) return absl::OkStatus();
     HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(chunk.samples()));
     points.push_back(std::move(part));
@@ -87,6 +88,7 @@ absl::StatusOr<Samples> DrawStream(Client& client, v1::SampleRequest request) {
   summary.mutable_correction_evaluations()->Swap(whole.mutable_correction_evaluations());
   summary.mutable_macs()->Swap(whole.mutable_macs());
   summary.mutable_error_bound()->Swap(whole.mutable_error_bound());
+  summary.mutable_log_density_error()->Swap(whole.mutable_log_density_error());
   Samples samples{.points = JoinRows(points), .log_density = JoinRows(log_densities)};
   samples.ledger.Add(summary, rows);
   return samples;

@@ -29,8 +29,9 @@ namespace hyperserve {
 namespace {
 
 struct Solved {
-  HostTensor state, saved;
-  std::vector<double> stopped_at;  // of each row; empty: not asked for
+  HostTensor state, saved, outputs;  // without dimensions: there are none
+  std::vector<double> saved_at;      // depths of the saved states
+  std::vector<double> stopped_at;    // of each row; empty: not asked for
   SolveLedger ledger;
 };
 
@@ -71,47 +72,60 @@ absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, cons
             return client.Solve(std::move(part), DeadlineFromFlags());
           }));
   Solved solved;
-  std::vector<HostTensor> states, saved;
+  std::vector<HostTensor> states, saved, outputs;
   for (const v1::SolveReply& reply : replies) {
     HS_ASSIGN_OR_RETURN(HostTensor state, FromWire(reply.state()));
     solved.ledger.Add(reply.info(), state.shape.empty() ? 0 : state.shape[0]);
     states.push_back(std::move(state));
     solved.stopped_at.insert(solved.stopped_at.end(), reply.stopped_at().begin(),
                              reply.stopped_at().end());
-    if (!reply.has_saved()) continue;
-    HS_ASSIGN_OR_RETURN(HostTensor part, FromWire(reply.saved()));
-    saved.push_back(std::move(part));
+    solved.saved_at.assign(reply.saved_at().begin(), reply.saved_at().end());
+    if (reply.has_saved()) {
+      HS_ASSIGN_OR_RETURN(saved.emplace_back(), FromWire(reply.saved()));
+    }
+    if (reply.has_outputs()) {
+      HS_ASSIGN_OR_RETURN(outputs.emplace_back(), FromWire(reply.outputs()));
+    }
   }
   solved.state = JoinRows(states);
   solved.saved = JoinRows(saved);
+  solved.outputs = JoinRows(outputs);
   return solved;
 }
 
-std::string PrintStates(const HostTensor& state) {
-  const int64_t rows = state.shape.empty() ? 0 : state.shape[0];
-  return PrintCsv(CoordinateNames(rows == 0 ? 0 : state.elements() / rows), state, HostTensor());
+// What a .csv and a table hold: the outputs where the model has some, else the states at the end.
+std::string PrintRows(const Solved& solved) {
+  const bool outputs = !solved.outputs.bytes.empty();
+  const HostTensor& rows = outputs ? solved.outputs : solved.state;
+  const int64_t count = rows.shape.empty() ? 0 : rows.shape[0];
+  std::vector<std::string> names = CoordinateNames(count == 0 ? 0 : rows.elements() / count);
+  if (outputs) {
+    for (std::string& name : names) name[0] = 'y';
+  }
+  return PrintCsv(names, rows, HostTensor());
 }
 
 absl::Status WriteStates(const std::string& path, const Solved& solved) {
-  if (path.ends_with(".csv")) return WriteOutFile(path, PrintStates(solved.state));
+  if (path.ends_with(".csv")) return WriteOutFile(path, PrintRows(solved));
   std::map<std::string, TensorView, std::less<>> tensors;
   const auto add = [&tensors](const char* name, const HostTensor& tensor) {
     if (!tensor.bytes.empty()) tensors[name] = tensor.view();
   };
   add("state", solved.state);
   add("saved", solved.saved);
+  add("outputs", solved.outputs);
   return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 
-absl::Status CheckOut(const std::string& out) {
+absl::Status CheckOut(const std::string& out, const bool trajectory) {
   if (out.empty() || out.ends_with(".safetensors")) return absl::OkStatus();
   if (!out.ends_with(".csv")) {
     return UsageError(absl::StrCat("--out=", out, ": the name must end in .csv or .safetensors"));
   }
-  if (absl::GetFlag(FLAGS_save_at).empty()) return absl::OkStatus();
-  return UsageError(absl::StrCat("--out=", out,
-                                 ": a .csv has no place for the states of --save_at: name a "
-                                 ".safetensors, or take --format json without --out"));
+  if (absl::GetFlag(FLAGS_save_at).empty() && !trajectory) return absl::OkStatus();
+  return UsageError(absl::StrCat("--out=", out, ": a .csv has no place for the states of ",
+                                 trajectory ? "a trajectory" : "--save_at",
+                                 ": name a .safetensors, or take --format json without --out"));
 }
 
 void PrintTable(const Solved& solved, const std::string& out) {
@@ -124,7 +138,7 @@ void PrintTable(const Solved& solved, const std::string& out) {
     absl::StrAppend(&summary, Counted(solved.saved.shape[1], "saved depth"),
                     " a row not shown: --out FILE.safetensors or --format json has the states\n");
   }
-  if (PrintOut(PrintStates(solved.state))) std::fputs(summary.c_str(), stderr);
+  if (PrintOut(PrintRows(solved))) std::fputs(summary.c_str(), stderr);
 }
 
 }  // namespace
@@ -133,10 +147,11 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   const std::string out = absl::GetFlag(FLAGS_out);
-  HS_RETURN_IF_ERROR(CheckOut(out));
+  HS_RETURN_IF_ERROR(CheckOut(out, /*trajectory=*/false));
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
+  HS_RETURN_IF_ERROR(CheckOut(out, model.model().kind() == "trajectory"));
   HS_ASSIGN_OR_RETURN(v1::SolveRequest request, RequestFromFlags());
   const Shape state_shape = StateShape(model);
   HS_ASSIGN_OR_RETURN(
@@ -154,7 +169,9 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
     solved.ledger.WriteFields(json);
     if (!out.empty()) json.Field("out", out);
     if (out.empty()) json.Field("state", solved.state);
+    if (!solved.saved_at.empty()) json.Field("saved_at", solved.saved_at);
     if (out.empty() && !solved.saved.bytes.empty()) json.Field("saved", solved.saved);
+    if (out.empty() && !solved.outputs.bytes.empty()) json.Field("outputs", solved.outputs);
     if (!solved.stopped_at.empty()) json.Field("stopped_at", solved.stopped_at);
     json.EndObject();
     PrintOut(json.Take() + "\n");

@@ -34,6 +34,9 @@ ABSL_FLAG(bool, allow_narrower, false,
 ABSL_FLAG(int64_t, max_steps, 0, "step limit of an adaptive row; 0: the server's");
 ABSL_FLAG(bool, error_bound, false,
           "ask for a bound of each row's error, which 95 % of rows like the calibrated ones keep");
+ABSL_FLAG(int32_t, probes, 0,
+          "by how many a log-density in more than 64 dimensions is estimated, 2 to 64; 0: 8");
+ABSL_FLAG(uint64_t, probe_seed, 0, "seed of these probes");
 ABSL_FLAG(std::string, request_id, "", "name of the request in the daemon's log; empty: made here");
 ABSL_FLAG(std::string, reply_dtype, "",
           "of states, samples, logits and probabilities in the reply: F16, F32, or F64 in tier "

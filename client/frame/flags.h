@@ -40,6 +40,8 @@ ABSL_DECLARE_FLAG(uint64_t, seed);
 ABSL_DECLARE_FLAG(uint64_t, first_row);
 ABSL_DECLARE_FLAG(bool, log_density);
 ABSL_DECLARE_FLAG(bool, error_bound);
+ABSL_DECLARE_FLAG(int32_t, probes);
+ABSL_DECLARE_FLAG(uint64_t, probe_seed);
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(bool, state);
 ABSL_DECLARE_FLAG(std::string, span);

@@ -105,6 +105,7 @@ Shape StateShape(const v1::GetModelReply& model) {
 }
 
 bool IsFlow(const v1::GetModelReply& model) { return model.model().kind() == "flow"; }
+bool IsClassifier(const v1::GetModelReply& model) { return model.model().kind() == "classifier"; }
 
 std::vector<std::string> CoordinateNames(int64_t dimensions) {
   std::vector<std::string> names;
@@ -126,6 +127,8 @@ v1::SolveOptions SolveOptionsFromFlags(const v1::GetModelReply& model, const Pla
   options.set_max_steps(absl::GetFlag(FLAGS_max_steps));
   options.set_generation(absl::GetFlag(FLAGS_generation));
   options.set_want_error_bound(absl::GetFlag(FLAGS_error_bound));
+  options.set_probes(absl::GetFlag(FLAGS_probes));
+  options.set_probe_seed(absl::GetFlag(FLAGS_probe_seed));
   options.set_request_id(absl::GetFlag(FLAGS_request_id));
   options.set_reply_dtype(ReplyDtypeFromFlags());
   if (reply_bytes > kReplyBytesUnasked) options.set_max_reply_bytes(kReplyBytesMax);

@@ -31,6 +31,7 @@ absl::StatusOr<v1::GetModelReply> ChooseModel(Client& client);
 Shape InputShape(const v1::GetModelReply& model);
 Shape StateShape(const v1::GetModelReply& model);
 bool IsFlow(const v1::GetModelReply& model);
+bool IsClassifier(const v1::GetModelReply& model);
 // Names for the coordinates of a flow: "x0", "x1", ...
 std::vector<std::string> CoordinateNames(int64_t dimensions);
 

@@ -81,6 +81,8 @@ void SolveLedger::Add(const v1::SolveInfo& info, int64_t rows) {
   AppendRows(info.row_status(), rows, v1::ROW_STATUS_UNSPECIFIED, status_);
   AppendRows(info.error_bound(), rows, kNotSaid, error_bound_);
   has_bounds_ = has_bounds_ || !info.error_bound().empty();
+  probes_ = info.probes();
+  if (probes_ > 0) AppendRows(info.log_density_error(), rows, kNotSaid, log_density_error_);
   for (const v1::PlanRows& part : info.plan_rows()) {
     const auto same = [&](const v1::PlanRows& one) { return one.plan() == part.plan(); };
     const auto found = std::ranges::find_if(plan_rows_, same);
@@ -128,6 +130,9 @@ void SolveLedger::WriteFields(JsonWriter& json) const {
     json.EndArray();
   }
   if (has_bounds_) json.Field("error_bound", error_bound_);
+  if (probes_ > 0) {
+    json.Field("probes", probes_).Field("log_density_error", log_density_error_);
+  }
   if (!plan_rows_.empty()) {
     json.Key("plan_rows").BeginArray();
     for (const v1::PlanRows& one : plan_rows_) {
@@ -150,6 +155,15 @@ std::string SolveLedger::Summary() const {
                          [](double bound) { return std::isfinite(bound); });
     absl::StrAppend(&text, "; ", Counted(std::ssize(bounds), "row"), " with a bound");
     if (!bounds.empty()) absl::StrAppendFormat(&text, ", median %.3g", Percentile(bounds, 0.5));
+  }
+  if (probes_ > 0) {
+    std::vector<double> errors;
+    std::ranges::copy_if(log_density_error_, std::back_inserter(errors),
+                         [](double error) { return std::isfinite(error); });
+    absl::StrAppend(&text, "; log-densities estimated by ", Counted(probes_, "probe"), " a row");
+    if (!errors.empty()) {
+      absl::StrAppendFormat(&text, ", median standard error %.3g", Percentile(errors, 0.5));
+    }
   }
   for (const v1::PlanRows& one : plan_rows_) {
     absl::StrAppend(&text, "; ", one.plan(), " ended ", one.rows_ended(), " of ", one.rows());

@@ -39,8 +39,8 @@ class SolveLedger {
   // Writes the fields that every solving command prints: model, plan, tier, generation (one number,
   // or a list), base_digest, engine, device, buckets, request_ids, rows, nfe,
   // correction_evaluations, macs, rows_failed, row_status (lists, or one value where all rows have
-  // the same), error_bound and plan_rows where the replies hold them, queue_seconds and
-  // solve_seconds (sums over requests). The caller has begun an object.
+  // the same), error_bound, probes with log_density_error and plan_rows where the replies hold
+  // them, queue_seconds and solve_seconds (sums over requests). The caller has begun an object.
   void WriteFields(JsonWriter& json) const;
   // One line: "64 rows of fashion, plan euler:4, generation 0, a row: 4 NFE, 0 corrections, 1.4e+08
   // MACs", then the median of the bounds, the rows that ended under each plan and the number of
@@ -54,7 +54,9 @@ class SolveLedger {
   std::vector<double> nfe_, correction_evaluations_, macs_;  // per row
   std::vector<double> error_bound_;                          // per row; NaN: none
   bool has_bounds_ = false;
-  std::vector<v1::PlanRows> plan_rows_;  // sums over requests
+  int32_t probes_ = 0;
+  std::vector<double> log_density_error_;  // per row; empty: log-densities were not estimated
+  std::vector<v1::PlanRows> plan_rows_;    // sums over requests
   std::vector<v1::RowStatus> status_;
   std::vector<double> seconds_per_row_;
   double queue_seconds_ = 0, solve_seconds_ = 0;

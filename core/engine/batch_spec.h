@@ -39,17 +39,22 @@ enum class LogDensity {
   // the discrete map. Fixed plans only, classical or hypersolved. Computed in double also in tier
   // exact.
   kStepMap,
+  // As kDivergence, with the trace estimated (Hutchinson 1990; Grathwohl et al. 2019, FFJORD): the
+  // mean of v^T df/dz v over random signs v, which a row keeps for its whole solve. Each probe's
+  // integral is an estimate of its own, so that their spread is a standard error.
+  kHutchinson,
 };
+inline constexpr int64_t kProbesMin = 2, kProbesMax = 64;  // of a row, for kHutchinson
 
 // Which derivative of the discrete map is computed beside its end. It is that of the steps that the
 // plan takes, exact up to rounding. Fixed plans only, from states or from inputs that are floats.
 enum class Derivative {
   kNone,
-  // A vector-Jacobian product: the cotangent of z(s1) pulled back to the start and the condition.
-  // With a log-density, from data to noise only, it is the gradient of log p instead.
+  // A vector-Jacobian product: z(s1)'s cotangent pulled back to start and condition (its values at
+  // knots). With a log-density, from data to noise only, the gradient of log p instead.
   kVjp,
-  // A Jacobian-vector product: the tangents of the start and the condition pushed to z(s1).
-  // Without a log-density.
+  // A Jacobian-vector product: the tangents of start and condition pushed to z(s1).
+  // Without a log-density. In all of them weights of guidance are constants.
   kJvp,
 };
 
@@ -68,8 +73,9 @@ struct BatchSpec {
   std::vector<double> save_at;  // strictly increasing depths within the span; empty: none
   bool want_state = true;       // z(s1)
   bool want_depth = false;      // the depth at which each row ended
-  bool want_outputs = false;    // y = h_y(z(s1)); classifiers only
+  bool want_outputs = false;    // y = h_y(z(s1)); where the model has a head
   LogDensity log_density = LogDensity::kNone;  // flows only
+  int64_t probes = 0;                          // of each row, for kHutchinson; else 0
   Derivative derivative = Derivative::kNone;
   bool want_distance = false;  // of each row (core/ode/solver_table.h); learned solvers only
   // The weights w that each row brings, of the field f(none) + w (f(condition) - f(none))

@@ -97,12 +97,18 @@ absl::Status CheckKnots(const BatchSpec& spec) {
 }
 
 absl::Status CheckLogDensity(const BatchSpec& spec) {
+  const bool estimated = spec.log_density == LogDensity::kHutchinson;
+  if (estimated ? spec.probes < kProbesMin || spec.probes > kProbesMax : spec.probes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.probes, " probes; an estimated log-density has from ", kProbesMin, " to ",
+                     kProbesMax, ", and no other has any"));
+  }
   if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
   if (!IsFlow(spec)) return absl::InvalidArgumentError("only flows have a log-density");
   if (spec.log_density == LogDensity::kStepMap && spec.stepping != Stepping::kFixed) {
     return absl::InvalidArgumentError("the log-density of the step map wants a fixed plan");
   }
-  if (spec.log_density == LogDensity::kDivergence && spec.correction != nullptr) {
+  if (spec.log_density != LogDensity::kStepMap && spec.correction != nullptr) {
     return absl::InvalidArgumentError(
         "the divergence of the field is not that of a hypersolved step");
   }
@@ -114,9 +120,6 @@ absl::Status CheckDerivative(const BatchSpec& spec) {
   if (spec.stepping != Stepping::kFixed) {
     return absl::InvalidArgumentError("a derivative is that of a fixed plan");
   }
-  if (spec.guidance != 0 || !spec.knots.empty()) {
-    return absl::InvalidArgumentError("a derivative of a solve with guidance or knots");
-  }
   if (spec.tier == Tier::kFast) {
     return absl::InvalidArgumentError("derivatives are computed in tiers exact and double");
   }
@@ -127,6 +130,9 @@ absl::Status CheckDerivative(const BatchSpec& spec) {
     return absl::InvalidArgumentError("a derivative is that of z(s1) or of log p alone");
   }
   if (spec.log_density == LogDensity::kNone) return absl::OkStatus();
+  if (spec.log_density == LogDensity::kHutchinson) {
+    return absl::InvalidArgumentError("the gradient of a log-density is that of the exact one");
+  }
   const Direction own = spec.model->spec().direction;
   const Direction direction = spec.direction == Direction::kForward ? own : spec.direction;
   if (spec.derivative == Derivative::kVjp && direction == Direction::kDataToNoise) {
@@ -160,7 +166,8 @@ absl::Status CheckFieldPackage(const BatchSpec& spec) {
 absl::Status CheckEntry(const BatchSpec& spec) {
   if (spec.entry == Entry::kNoise) {
     if (IsFlow(spec)) return absl::OkStatus();
-    return absl::InvalidArgumentError("a classifier does not start from noise");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a ", Absl(ModelKindName(spec.model->spec().kind)), " does not start from noise"));
   }
   const bool taken =
       spec.dtype == Dtype::kF32 || (spec.dtype == Dtype::kU8 && spec.entry == Entry::kInput) ||
@@ -199,11 +206,14 @@ SolveOptions OptionsOf(const BatchSpec& spec) {
 
 absl::Status CheckSpec(const BatchSpec& spec) {
   if (spec.model == nullptr) return absl::InvalidArgumentError("a batch without a model");
+  const ModelKind kind = spec.model->spec().kind;
   if (!IsFlow(spec) && spec.direction != Direction::kForward) {
-    return absl::InvalidArgumentError("a classifier is solved forward only");
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", Absl(ModelKindName(kind)), " is solved forward only"));
   }
-  if (spec.want_outputs && IsFlow(spec)) {
-    return absl::InvalidArgumentError("a flow has no outputs beside its state");
+  if (spec.want_outputs && !HasOutputs(kind)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", Absl(ModelKindName(kind)), " has no outputs beside its states"));
   }
   HS_RETURN_IF_ERROR(CheckFieldPackage(spec));
   HS_RETURN_IF_ERROR(CheckEntry(spec));
@@ -225,7 +235,9 @@ absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows) {
     return absl::UnimplementedError(
         "its tiers are exact and double; tier fast is that of the fused engine, on GPUs");
   }
-  if (spec.log_density != LogDensity::kNone && spec.model->state_elements() > kTangentsMax) {
+  const bool exact =
+      spec.log_density == LogDensity::kDivergence || spec.log_density == LogDensity::kStepMap;
+  if (exact && spec.model->state_elements() > kTangentsMax) {
     return absl::UnimplementedError(absl::StrCat("an exact log-density in ",
                                                  spec.model->state_elements(),
                                                  " dimensions; the limit is ", kTangentsMax));

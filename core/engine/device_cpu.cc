@@ -15,6 +15,10 @@ std::vector<DeviceInfo> CudaDevices() { return {}; }
 
 int64_t CudaMemoryInUse(int) { return 0; }
 
+void CudaBoundMemory(int, double) {}
+
+void CudaGiveBackMemory() {}
+
 DeviceState StateOfDevice() { return DeviceState::kGood; }
 
 void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built without CUDA"); }

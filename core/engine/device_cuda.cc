@@ -1,5 +1,7 @@
 // Linked into builds with CUDA.
+#include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -106,6 +108,18 @@ int64_t CudaMemoryInUse(int index) {
   size_t free = 0, all = 0;
   return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(all - free) : 0;
 }
+
+void CudaBoundMemory(int index, double bytes) {
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+  at::globalContext().lazyInitDevice(at::kCUDA);  // its allocator
+  const c10::DeviceGuard guard(device);
+  size_t free = 0, all = 0;
+  if (cudaMemGetInfo(&free, &all) != cudaSuccess) return;
+  const double share = std::clamp(bytes / static_cast<double>(all), 0.0, 1.0);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(share, device.index());
+}
+
+void CudaGiveBackMemory() { c10::cuda::CUDACachingAllocator::emptyCache(); }
 
 DeviceState StateOfDevice() {
   // The last error goes away when it is read, unless it is one that stays.

@@ -1,7 +1,9 @@
 #include "core/engine/device_memory.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace hyperserve {
@@ -19,14 +21,29 @@ int64_t MachineMemoryInUse() {
   return (all - available) * 1024;
 }
 
+// nullopt: no CUDA device. "cuda" is the first.
+std::optional<int> CudaIndex(std::string_view device) {
+  constexpr std::string_view kCuda = "cuda";
+  if (!device.starts_with(kCuda)) return std::nullopt;
+  int index = 0;
+  const size_t digits = std::min(kCuda.size() + 1, device.size());
+  std::from_chars(device.data() + digits, device.data() + device.size(), index);
+  return index;
+}
+
 }  // namespace
 
 int64_t MemoryInUse(std::string_view device) {
-  constexpr std::string_view kCuda = "cuda:";
-  if (!device.starts_with(kCuda)) return MachineMemoryInUse();
-  int index = 0;
-  std::from_chars(device.data() + kCuda.size(), device.data() + device.size(), index);
-  return CudaMemoryInUse(index);
+  const std::optional<int> index = CudaIndex(device);
+  return index ? CudaMemoryInUse(*index) : MachineMemoryInUse();
+}
+
+void BoundMemory(std::string_view device, double bytes) {
+  if (const std::optional<int> index = CudaIndex(device)) CudaBoundMemory(*index, bytes);
+}
+
+void GiveBackMemory(std::string_view device) {
+  if (CudaIndex(device)) CudaGiveBackMemory();
 }
 
 }  // namespace hyperserve

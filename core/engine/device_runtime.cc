@@ -21,6 +21,7 @@
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/fused_run.h"
 #include "core/engine/gradient/gradient_run.h"
+#include "core/engine/paired_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/readable/slot_run.h"
 #include "core/engine/torch_scope.h"
@@ -123,6 +124,9 @@ class TorchRuntime final : public DeviceRuntime {
         choice.engine = kReadable;
         absl::StrAppend(&choice.why, "; not graph: ", kGraphLanes, " runs use captured steps now");
       }
+      if (choice.engine == kReadable && SolvesStateApart(spec, on_gpu())) {
+        return StartApart(spec, rows, std::move(choice));
+      }
       if (choice.engine == kReadable) {
         const auto make = spec.derivative == Derivative::kVjp ? MakeGradientRun : MakeReadableRun;
         return StartedRun{.run = make(spec, streams_.Lease(), rows), .choice = std::move(choice)};
@@ -162,6 +166,17 @@ class TorchRuntime final : public DeviceRuntime {
   }
 
  private:
+  bool on_gpu() const { return graphs_.has_value(); }
+
+  // The state's engine is the one that it has without its density.
+  absl::StatusOr<StartedRun> StartApart(const BatchSpec& spec, int64_t rows, EngineChoice choice) {
+    HS_ASSIGN_OR_RETURN(StartedRun state, StartRun(StateAlone(spec), rows));
+    absl::StrAppend(&choice.why, "; states by ", state.choice.engine, ", as without densities");
+    return StartedRun{.run = PairRuns(std::move(state.run),
+                                      MakeReadableRun(DensityAlone(spec), streams_.Lease(), rows)),
+                      .choice = std::move(choice)};
+  }
+
   static bool IsOfImages(const BatchSpec& spec) { return spec.model->state_shape().size() == 3; }
 
   static absl::Status SolveZeros(Run& run, const BatchSpec& spec, const StepControl& control,

@@ -29,9 +29,10 @@ namespace hyperserve {
 // The rows of one request, or a part of them.
 struct Segment {
   int64_t rows = 0;
-  TensorView data;         // borrowed; [rows, ...] of the spec's dtype; ignored for kNoise
-  uint64_t seed = 0;       // kNoise only
-  uint64_t first_row = 0;  // kNoise only: the number of the segment's first row
+  TensorView data;          // borrowed; [rows, ...] of the spec's dtype; ignored for kNoise
+  uint64_t seed = 0;        // kNoise only
+  uint64_t first_row = 0;   // the number of the segment's first row, for noise and probes
+  uint64_t probe_seed = 0;  // kHutchinson only
   // Of conditional models, borrowed like the data: F32 or F64, [rows, features], or [1, features]
   // for all rows; with knots in the spec [rows, knots, features] or [1, knots, features].
   TensorView condition = {};
@@ -79,14 +80,16 @@ struct BatchResult {
   // F64 [rows]. From noise to data: log p(x) of the sample x = z(s1), log N(z0) - log|det dx/dz0|.
   // From data to noise: log p(x) of the data x = z(s0), log N(z1) + log|det dz1/dx|.
   HostTensor log_density;
+  // kHutchinson: the standard error of each row's log-density, over its probes; NaN as there.
+  std::vector<double> log_density_error;
   // Of derivatives, in the dtype of state; not meaningful in rows that failed. kVjp: of the start
   // as it came, [rows, ...]. kJvp: of z(s1), [rows, state...].
   HostTensor product;
   HostTensor condition_product;  // kVjp of conditional models, [rows, features]
   std::vector<double> distance;  // of each row, by the table's distance readout
-  // Costs of each row. nfe counts rejected steps and the estimate of the first step, and both
-  // halves of a guided slope; macs counts f, g, their tangents (one more pass each), the distance
-  // readout and the input and output maps.
+  // Costs of each row. nfe counts rejected steps, the estimate of the first step and both halves of
+  // a guided slope; macs counts f, g, their tangents (a pass each), the distance readout, the maps
+  // and, where a density is solved apart (paired_run.h), both solves, whose slopes nfe counts once.
   std::vector<int32_t> nfe;
   std::vector<int32_t> correction_evaluations;
   std::vector<int64_t> macs;

@@ -43,6 +43,7 @@ absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
                         solve(spec, plan, RowsOf(segment, first, part_rows)));
     solution.status.insert(solution.status.end(), part.status.begin(), part.status.end());
     AppendRows(part.state.view(), solution.state);
+    AppendRows(part.saved.view(), solution.saved);
     AppendRows(part.outputs.view(), solution.outputs);
     AppendRows(part.log_density.view(), solution.log_density);
     solution.distance.insert(solution.distance.end(), part.distance.begin(), part.distance.end());
@@ -54,8 +55,11 @@ absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
 }
 
 PlanError ErrorAgainst(const Solution& reference, const Solution& solution) {
-  const std::vector<double> states = AsDoubles(solution.state.view());
-  const std::vector<double> exact = AsDoubles(reference.state.view());
+  const bool on_the_way = !reference.saved.shape.empty();
+  const auto states_of = [on_the_way](const Solution& of) {
+    return AsDoubles((on_the_way ? of.saved : of.state).view());
+  };
+  const std::vector<double> states = states_of(solution), exact = states_of(reference);
   const size_t rows = solution.status.size();
   const size_t width = states.size() / rows;
   PlanError error;

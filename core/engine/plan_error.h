@@ -25,7 +25,8 @@ using SolveSegment = std::function<absl::StatusOr<BatchResult>(
 struct Solution {
   std::vector<RowStatus> status;
   HostTensor state;                                      // [rows, state...], if the spec wants it
-  HostTensor outputs;                                    // [rows, outputs], if the spec wants it
+  HostTensor saved;                                      // [rows, save_at, state...], likewise
+  HostTensor outputs;                                    // [rows, outputs], likewise
   HostTensor log_density;                                // F64 [rows], if the spec asks for it
   std::vector<double> distance;                          // [rows], if the spec asks for it
   double nfe = 0, correction_evaluations = 0, macs = 0;  // means over the rows
@@ -38,16 +39,16 @@ absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
                                    const SolveSegment& solve);
 
 struct PlanError {
-  // |z(s1) - reference| / |reference| of each row, in the Euclidean norm; infinite where the row
-  // did not converge.
+  // |z(s1) - reference| / |reference| of each row, in the Euclidean norm, of all saved states
+  // together where there are some; infinite where the row did not converge.
   std::vector<double> rows;
   double mean = 0;
   double p99 = 0;  // 99 % of the rows have at most this error
   double max = 0;
   double agreement = 0;  // share of rows with the reference's label; 0 without outputs
 };
-// Precondition: both hold states of the same rows, at least one, and all rows of the reference
-// converged. F32 may be compared with F64.
+// Precondition: both hold states of the same rows and depths, at least one, and all rows of the
+// reference converged. F32 may be compared with F64.
 PlanError ErrorAgainst(const Solution& reference, const Solution& solution);
 
 // The label of each row: the index of its largest output. Precondition: at least one row.

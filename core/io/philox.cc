@@ -80,4 +80,24 @@ void PhiloxNormals(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dime
   }
 }
 
+void PhiloxSigns(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dimensions, int64_t probe,
+                 std::span<float> out) {
+  assert(static_cast<int64_t>(out.size()) == rows * dimensions);
+  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
+                                       static_cast<uint32_t>(seed >> 32)};
+  auto place = out.begin();
+  for (int64_t i = 0; i < rows; ++i) {
+    const uint64_t row = first_row + static_cast<uint64_t>(i);
+    for (int64_t d = 0; d < dimensions; d += 4) {
+      const PhiloxWords words = Philox4x32(
+          {static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32),
+           static_cast<uint32_t>(d / 4), kNoiseStream + 1 + static_cast<uint32_t>(probe)},
+          key);
+      for (int64_t j = 0; j < 4 && d + j < dimensions; ++j) {
+        *place++ = (words[static_cast<size_t>(j)] >> 31) == 0 ? 1.0f : -1.0f;
+      }
+    }
+  }
+}
+
 }  // namespace hyperserve

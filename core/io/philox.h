@@ -28,4 +28,10 @@ PhiloxWords Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> 
 void PhiloxNormals(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dimensions,
                    std::span<double> out);
 
+// Random signs for the same rows, from stream 1 + probe: +1 where bit 31 of the dimension's word is
+// 0, else -1; the words of block d / 4 are those of dimensions d to d + 3. The same bits on every
+// device. Precondition: `out` holds rows * dimensions numbers, and probe >= 0.
+void PhiloxSigns(uint64_t seed, uint64_t first_row, int64_t rows, int64_t dimensions, int64_t probe,
+                 std::span<float> out);
+
 }  // namespace hyperserve

@@ -21,7 +21,7 @@ constexpr std::string_view kGzip = "\x1f\x8b";
 constexpr std::string_view kIdx("\0\0", 2);
 constexpr size_t kSafetensorsJson = 8;  // where the header begins
 
-absl::StatusOr<std::string> ReadStandardInput() {
+absl::StatusOr<std::string> ReadToItsEnd() {
   std::string bytes;
   constexpr size_t kChunk = 1 << 16;
   while (true) {
@@ -36,6 +36,14 @@ absl::StatusOr<std::string> ReadStandardInput() {
     }
   }
 }
+
+absl::StatusOr<std::string> BytesOf(const std::string& path) {
+  if (path != "-") return ReadFile(path, kBytesMax);
+  static const absl::StatusOr<std::string> standard_input = ReadToItsEnd();
+  return standard_input;
+}
+
+std::string NameOf(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 absl::StatusOr<HostTensor> TensorOf(std::string bytes, const std::string& tensor_name) {
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(std::move(bytes)));
@@ -103,12 +111,10 @@ bool IsChannelLast(const Shape& found, const Shape& wanted) {
 }  // namespace
 
 absl::StatusOr<RowsFile> ReadRows(const std::string& path, const std::string& tensor_name) {
-  const bool standard_input = path == "-";
-  RowsFile file{.name = standard_input ? "standard input" : path, .rows = {}};
-  absl::StatusOr<std::string> bytes =
-      standard_input ? ReadStandardInput() : ReadFile(path, kBytesMax);
+  RowsFile file{.name = NameOf(path), .rows = {}};
+  absl::StatusOr<std::string> bytes = BytesOf(path);
   if (!bytes.ok()) {
-    return standard_input ? Annotate(bytes.status(), file.name) : bytes.status();
+    return path == "-" ? Annotate(bytes.status(), file.name) : bytes.status();
   }
   absl::StatusOr<HostTensor> rows = Parse(*std::move(bytes), tensor_name, file.name, file.flat);
   if (!rows.ok()) return Annotate(rows.status(), file.name);
@@ -116,6 +122,20 @@ absl::StatusOr<RowsFile> ReadRows(const std::string& path, const std::string& te
   if (file.rows.shape.empty() || file.rows.shape[0] == 0) {
     return absl::InvalidArgumentError(absl::StrCat(file.name, ": holds no rows"));
   }
+  return file;
+}
+
+absl::StatusOr<RowsFile> ReadTensorBeside(const std::string& path, const std::string& name) {
+  RowsFile file{.name = absl::StrCat(NameOf(path), ": ", name), .rows = {}};
+  HS_ASSIGN_OR_RETURN(std::string bytes, BytesOf(path));
+  const absl::StatusOr<SafetensorsFile> tensors = SafetensorsFile::Parse(std::move(bytes));
+  if (!tensors.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        NameOf(path), ": a safetensors file with the tensors x and ", name, " is wanted"));
+  }
+  const absl::StatusOr<TensorView> view = tensors->Find(name);
+  if (!view.ok()) return Annotate(view.status(), NameOf(path));
+  file.rows = HostTensor::CopyOf(*view);
   return file;
 }
 

@@ -19,10 +19,16 @@ struct RowsFile {
 // safetensors, IDX (each gzipped or not), else text as in ParseCsv. Of a safetensors file the
 // tensor `tensor_name` is taken; where that is empty, the only tensor, or "x". A last column that
 // its header calls log_density, as `sample` writes it, is left out. At most 4 GiB, unpacked.
+// Standard input is read once and kept, so it may be asked for again.
 //
 // Failures name the file. kNotFound: there is none. kInvalidArgument: it is damaged, holds no rows
 // or no such tensor, or is something else: a zip, a pickle, a pointer of Git LFS.
 absl::StatusOr<RowsFile> ReadRows(const std::string& path, const std::string& tensor_name);
+
+// Another tensor of the same safetensors file, or of standard input, as rows. kNotFound: the file
+// or the tensor is missing, and the message lists what is there. kInvalidArgument: it is no
+// safetensors file.
+absl::StatusOr<RowsFile> ReadTensorBeside(const std::string& path, const std::string& name);
 
 // The first `limit` rows (0: all) as [rows, row_shape...]. Dimensions of one element may be left
 // out or added. The numbers of a line of text are taken in the model's order. Any other shape is

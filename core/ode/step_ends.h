@@ -1,5 +1,5 @@
 // Where the next step of a row ends: on the grid of its fixed plan, at a break, at the end of the
-// span. Pure; used by BatchSolver only.
+// span. Pure; for BatchSolver and PlanTape.
 #pragma once
 
 #include <algorithm>

@@ -38,6 +38,7 @@ BatchResult Concatenate(std::vector<BatchResult> parts) {
   join_list(&BatchResult::status);
   join_list(&BatchResult::depth);
   join_list(&BatchResult::distance);
+  join_list(&BatchResult::log_density_error);
   join_list(&BatchResult::nfe);
   join_list(&BatchResult::correction_evaluations);
   join_list(&BatchResult::macs);

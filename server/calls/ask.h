@@ -36,6 +36,9 @@ struct AskTerms {
   // Weights of guidance: [rows] or [1]; or one for each step, [rows, steps] or [1, steps].
   std::optional<AskedRows> guidance = std::nullopt;
   bool want_error_bound = false;  // of each row
+  // Of a log-density that is estimated: how many for each row (0: kProbesDefault), and their seed.
+  int64_t probes = 0;
+  uint64_t probe_seed = 0;
 };
 
 }  // namespace hyperserve

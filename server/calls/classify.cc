@@ -36,29 +36,6 @@ int64_t RowBytes(const ClassifyAsk::Want& want, const Model& model, int64_t numb
          (want.state ? model.state_elements() * number : 0);
 }
 
-std::vector<double> RowAsDoubles(const HostTensor& tensor, int64_t row, int64_t width) {
-  const auto pick = [&](auto numbers) {
-    const auto begin = numbers.begin() + row * width;
-    return std::vector<double>(begin, begin + width);
-  };
-  return tensor.dtype == Dtype::kF64 ? pick(tensor.as<double>()) : pick(tensor.as<float>());
-}
-
-// A head that overflows gives a row no answer although its solve converged: the row counts as
-// failed.
-void MarkOverflownHeads(BatchResult& rows) {
-  const auto count = static_cast<int64_t>(rows.status.size());
-  const int64_t width = rows.outputs.elements() / count;
-  for (int64_t row = 0; row < count; ++row) {
-    const std::vector<double> logits = RowAsDoubles(rows.outputs, row, width);
-    const bool finite =
-        std::all_of(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); });
-    if (!finite && rows.status[row] == RowStatus::kConverged) {
-      rows.status[row] = RowStatus::kNonFinite;
-    }
-  }
-}
-
 // The figures that follow from the logits, row after row.
 struct ClassFigures {
   std::vector<int64_t> labels;      // [rows]
@@ -150,7 +127,7 @@ ClassifyAnswer MakeAnswer(const ClassifyAsk& ask, const ServedModel& served, Sol
                           WorkResult result) {
   const ClassifyAsk::Want& want = ask.want;
   BatchResult& solved = result.rows;
-  MarkOverflownHeads(solved);
+  MarkOverflownHeads(solved.outputs, solved.status);
   BlankFailedRows(solved.status, solved.outputs);
   SetResult(result, info);
 

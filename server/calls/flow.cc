@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/engine.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
@@ -20,7 +21,8 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kLogDensityBytes = 8;
+// Of one row's log-density, with its standard error where it is estimated.
+int64_t DensityBytes(const Model& model) { return model.state_elements() > kTangentsMax ? 16 : 8; }
 
 absl::Status CheckRowCount(int64_t rows, int64_t rows_max, std::string_view limit) {
   if (rows >= 1 && rows <= rows_max) return absl::OkStatus();
@@ -39,14 +41,13 @@ absl::Status CheckRowNumbers(uint64_t first_row, int64_t rows) {
 }
 
 int64_t RowBytes(const SampleAsk& ask, const Model& model, int64_t number_bytes) {
-  return model.state_elements() * number_bytes + (ask.log_density ? kLogDensityBytes : 0);
+  return model.state_elements() * number_bytes + (ask.log_density ? DensityBytes(model) : 0);
 }
 
 // Numbers of one row in the gradients of a reply.
-int64_t GradientNumbers(const LogProbAsk& ask, const Model& model) {
+int64_t GradientNumbers(const LogProbAsk& ask, const Job& job) {
   if (!ask.gradient) return 0;
-  const Shape& features = model.spec().condition;
-  return model.state_elements() + (features.empty() ? 0 : features[0]);
+  return job.served->model->state_elements() + ConditionNumbers(job);
 }
 
 // The job of Sample and of SampleStream, which take at most `rows_max` rows. Checks all but the
@@ -65,6 +66,7 @@ absl::StatusOr<Job> JobOf(const SampleAsk& ask, std::shared_ptr<const ServedMode
           .rows = ask.rows,
           .seed = ask.seed,
           .first_row = ask.first_row};
+  HS_RETURN_IF_ERROR(TakeProbes(ask.terms, job));
   HS_RETURN_IF_ERROR(TakeKnotsAndGuidance(ask.terms, ask.rows, rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
   HS_RETURN_IF_ERROR(ReplyDtype(ask.terms, job.plan.plan.tier).status());
@@ -173,7 +175,9 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                    .derivative = ask.gradient ? Derivative::kVjp : Derivative::kNone,
                    .want_state = false,
                    .want_bound = ask.terms.want_error_bound,
-                   .rows = RowsAsked(ask.inputs)}};
+                   .rows = RowsAsked(ask.inputs)},
+          .first_row = ask.first_row};
+  HS_RETURN_IF_ERROR(TakeProbes(ask.terms, job));
   HS_RETURN_IF_ERROR(
       TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
@@ -186,10 +190,10 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
                                                    job.plan.plan.tier, limits.request_rows_max));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, job.plan.plan.tier));
   const int64_t reply_bytes =
-      kLogDensityBytes + GradientNumbers(ask, model) * static_cast<int64_t>(DtypeSize(reply));
+      DensityBytes(model) + GradientNumbers(ask, job) * static_cast<int64_t>(DtypeSize(reply));
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, reply_bytes, ask.terms, limits, kFewerRows));
-  job.row_bytes = kLogDensityBytes + KeptRowBytes(job) +
-                  GradientNumbers(ask, model) * NumberBytes(job.plan.plan.tier);
+  job.row_bytes = DensityBytes(model) + KeptRowBytes(job) +
+                  GradientNumbers(ask, job) * NumberBytes(job.plan.plan.tier);
   return Assemble(std::move(job), limits);
 }
 

@@ -66,6 +66,7 @@ struct LogProbAsk {
   AskTerms terms;
   AskedRows inputs = TensorView{};  // [rows, dimensions]: F32 (F64 in tier double)
   bool gradient = false;            // asks for the gradient of log p as well
+  uint64_t first_row = 0;           // the number of the first row, for its probes
 };
 
 struct LogProbAnswer {

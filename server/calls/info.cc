@@ -29,7 +29,8 @@ SolveInfo InfoOf(const Prepared& prepared, std::string request_id) {
           .generation = prepared.plan.generation ? prepared.plan.generation->number : 0,
           .base_digest = prepared.served->model->base_digest(),
           .calibrated_error = prepared.plan.error,
-          .plan_reason = prepared.plan.reason};
+          .plan_reason = prepared.plan.reason,
+          .probes = prepared.work.spec.probes};
 }
 
 void SetTimes(const WorkTimes& times, SolveInfo& info) {
@@ -48,6 +49,7 @@ void SetResult(const WorkResult& result, SolveInfo& info) {
   info.bucket = result.rows.bucket;
   info.error_bound = Collapse(result.error_bound);
   info.plan_rows = result.plan_rows;
+  info.log_density_error = Collapse(result.rows.log_density_error);
 }
 
 void AddChunk(const SolveInfo& chunk, SolveInfo& stream) {
@@ -57,6 +59,7 @@ void AddChunk(const SolveInfo& chunk, SolveInfo& stream) {
   MergeUniform(chunk.macs, first, stream.macs);
   MergeUniform(chunk.row_status, first, stream.row_status);
   MergeUniform(chunk.error_bound, first, stream.error_bound);
+  MergeUniform(chunk.log_density_error, first, stream.log_density_error);
   if (first) {
     stream.plan_rows = chunk.plan_rows;
   } else {

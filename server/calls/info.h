@@ -37,6 +37,8 @@ struct SolveInfo {
   // As WorkResult's.
   std::vector<double> error_bound = {};
   std::vector<PlanRows> plan_rows = {};
+  int64_t probes = 0;  // by which log-densities were estimated; 0: by none
+  std::vector<double> log_density_error = {};
 };
 
 // The info before the solve: request, model, plan and generation are set.

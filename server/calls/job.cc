@@ -65,6 +65,12 @@ int64_t PassesOf(Derivative derivative) {
   return 1;
 }
 
+// A density that is computed in double, whatever the state is.
+bool IsStepMapInDouble(const Job& job) {
+  const Plan& plan = job.plan.plan;
+  return job.task.log_density && plan.hypersolved() && plan.tier == Tier::kExact;
+}
+
 }  // namespace
 
 RowCost PredictRow(const Job& job) {
@@ -72,9 +78,14 @@ RowCost PredictRow(const Job& job) {
   const FixedPlan* fixed = job.plan.plan.fixed();
   const Hypersolver* correction =
       job.plan.generation != nullptr ? job.plan.generation->correction.get() : nullptr;
-  // The tangent of each dimension is one more pass of the net.
+  // The tangent of each dimension is one more pass of the net, and so is a state that is solved
+  // apart (core/engine/paired_run.h).
+  const bool apart = IsStepMapInDouble(job) && job.task.want_state;
   const int64_t passes =
-      (job.task.log_density ? 1 + model.state_elements() : 1) * PassesOf(job.task.derivative);
+      ((job.task.log_density ? 1 + (job.task.probes > 0 ? job.task.probes : model.state_elements())
+                             : 1) +
+       (apart ? 1 : 0)) *
+      PassesOf(job.task.derivative);
   double evaluations = 0, evaluation_macs = 0;
   if (fixed != nullptr) {
     // A plan without evaluations of f costs what its readout costs, as one evaluation.
@@ -122,10 +133,9 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
   // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
-  const Tier tier = job.plan.plan.tier;
-  const bool step_map = job.task.log_density && job.plan.plan.hypersolved();
-  if (tier == Tier::kDouble || (step_map && tier == Tier::kExact))
+  if (job.plan.plan.tier == Tier::kDouble || IsStepMapInDouble(job)) {
     size.row.evaluation_macs *= kDoubleSlowdown;
+  }
   const double batch_rows =
       std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));

@@ -24,7 +24,8 @@ struct Job {
   HostTensor guidance = {};   // F64 [rows, task.guidance], or one row for all; empty: none
   HostTensor vector = {}, condition_vector = {};  // of a derivative, as Segment's
   uint64_t seed = 0;                              // for Entry::kNoise
-  uint64_t first_row = 0;                         // for Entry::kNoise
+  uint64_t first_row = 0;                         // for Entry::kNoise and for probes
+  uint64_t probe_seed = 0;                        // where the log-density is estimated
   int64_t row_bytes = 0;                          // of one row in the answer
 };
 

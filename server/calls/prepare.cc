@@ -10,6 +10,7 @@
 #include "core/base/shortest_text.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
@@ -37,6 +38,7 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
                         .data = kept->data.view(),
                         .seed = job.seed,
                         .first_row = job.first_row,
+                        .probe_seed = job.probe_seed,
                         .condition = kept->condition.view(),
                         .guidance = kept->guidance.view(),
                         .vector = kept->vector.view(),
@@ -68,7 +70,10 @@ Work WorkOf(const Job& job, const JobSize& size, const std::shared_ptr<const Row
   spec.guidance = job.task.guidance;
   spec.knots = job.task.knots;
   if (job.task.log_density) {
-    spec.log_density = job.plan.plan.hypersolved() ? LogDensity::kStepMap : LogDensity::kDivergence;
+    spec.log_density = job.task.probes > 0           ? LogDensity::kHutchinson
+                       : job.plan.plan.hypersolved() ? LogDensity::kStepMap
+                                                     : LogDensity::kDivergence;
+    spec.probes = job.task.probes;
   }
   return work;
 }
@@ -143,6 +148,17 @@ absl::Status TakeGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
 
 }  // namespace
 
+Shape ConditionShape(const Model& model, const Task& task) {
+  Shape shape = model.spec().condition;
+  if (!task.knots.empty()) shape.insert(shape.begin(), std::ssize(task.knots.depths));
+  return shape;
+}
+
+int64_t ConditionNumbers(const Job& job) {
+  const Shape shape = ConditionShape(*job.served->model, job.task);
+  return shape.empty() ? 0 : ElementCount(shape).value_or(0);
+}
+
 absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits) {
   HS_ASSIGN_OR_RETURN(const JobSize size, SizeOf(job, limits));
   const ResolvedPlan first = job.plan;
@@ -175,7 +191,10 @@ absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_
   return absl::InvalidArgumentError(
       absl::StrCat(Absl(call), " needs a ", Absl(ModelKindName(wanted)), "; model '", served.name,
                    "' is a ", Absl(ModelKindName(kind)), " (",
-                   kind == ModelKind::kFlow ? "Sample, LogProb, Solve" : "Classify, Solve", ")"));
+                   kind == ModelKind::kFlow         ? "Sample, LogProb, Solve"
+                   : kind == ModelKind::kClassifier ? "Classify, Solve"
+                                                    : "Solve",
+                   ")"));
 }
 
 absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedModel& served,
@@ -196,12 +215,12 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
                                                    "' needs one of ", ShapeText(shape),
                                                    " for each row, or one for all rows"));
   }
-  Shape row_shape = shape;
-  if (!task.knots.empty()) row_shape.insert(row_shape.begin(), std::ssize(task.knots.depths));
-  return TakeForRows(
-      *terms.condition,
-      {.field = "condition", .row_shape = row_shape, .rows_max = rows_max, .tier = tier},
-      "conditions", rows);
+  return TakeForRows(*terms.condition,
+                     {.field = "condition",
+                      .row_shape = ConditionShape(*served.model, task),
+                      .rows_max = rows_max,
+                      .tier = tier},
+                     "conditions", rows);
 }
 
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
@@ -210,25 +229,43 @@ absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t r
   return TakeGuidance(terms, rows, rows_max, job);
 }
 
+absl::Status TakeProbes(const AskTerms& terms, Job& job) {
+  if (terms.probes != 0 && (terms.probes < kProbesMin || terms.probes > kProbesMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("probes: ", terms.probes, " is not within [",
+                                                   kProbesMin, ", ", kProbesMax, "]; 0 asks for ",
+                                                   kProbesDefault));
+  }
+  const bool exact = job.served->model->state_elements() <= kTangentsMax;
+  if (!job.task.log_density || exact || job.task.derivative != Derivative::kNone) {
+    return absl::OkStatus();
+  }
+  job.task.probes = terms.probes == 0 ? kProbesDefault : terms.probes;
+  job.probe_seed = terms.probe_seed;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
-                                                const ServedModel& served, int64_t rows, Tier tier,
-                                                int64_t rows_max) {
+                                                const ServedModel& served, const Task& task,
+                                                int64_t rows, Tier tier, int64_t rows_max) {
   if (!asked) return HostTensor();
-  const Shape& shape = served.model->spec().condition;
-  if (shape.empty()) {
+  if (served.model->spec().condition.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("condition_tangent: model '", served.name, "' has no condition"));
   }
-  return TakeForRows(
-      *asked,
-      {.field = "condition_tangent", .row_shape = shape, .rows_max = rows_max, .tier = tier},
-      "conditions", rows);
+  return TakeForRows(*asked,
+                     {.field = "condition_tangent",
+                      .row_shape = ConditionShape(*served.model, task),
+                      .rows_max = rows_max,
+                      .tier = tier},
+                     "conditions", rows);
 }
 
 int64_t KeptRowBytes(const Job& job) {
   const FixedPlan* const fixed = job.plan.plan.fixed();
   if (job.task.derivative != Derivative::kVjp || fixed == nullptr) return 0;
-  return fixed->steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
+  // A knot cuts a step.
+  const int64_t steps = fixed->steps + std::ssize(job.task.knots.depths);
+  return steps * job.served->model->state_elements() * static_cast<int64_t>(sizeof(double));
 }
 
 absl::StatusOr<int64_t> ReplyBytesLimit(const AskTerms& terms, const CallLimits& limits) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/io/tensor.h"
+#include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "server/batching/batcher.h"
@@ -46,6 +47,12 @@ absl::StatusOr<Prepared> Assemble(Job job, const CallLimits& limits);
 // kInvalidArgument: the model is of another kind than the call needs.
 absl::Status CheckKind(const ServedModel& served, ModelKind wanted, std::string_view call);
 
+// The shape of one row's condition, at the task's knots where it has some; empty: the model has
+// none.
+Shape ConditionShape(const Model& model, const Task& task);
+// The numbers in it; 0: the model has none.
+int64_t ConditionNumbers(const Job& job);
+
 // A copy of the conditions of the rows, at the task's knots where it has some: one for each, or one
 // for all. Without dimensions where the
 // model has none. Where none came, the model's no_condition for all rows. kInvalidArgument: the
@@ -63,10 +70,16 @@ absl::StatusOr<HostTensor> TakeCondition(const AskTerms& terms, const ServedMode
 absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
                                   const CallLimits& limits, Job& job);
 
+// Sets by how many probes the task's log-density is estimated, and their seed: where it has one, is
+// no derivative and the state has more than kTangentsMax dimensions. kInvalidArgument: a number of
+// probes outside kProbesMin to kProbesMax.
+inline constexpr int64_t kProbesDefault = 8;
+absl::Status TakeProbes(const AskTerms& terms, Job& job);
+
 // A copy of a tangent of the condition, by the same rules; without dimensions where none came.
 absl::StatusOr<HostTensor> TakeConditionTangent(const std::optional<AskedRows>& asked,
-                                                const ServedModel& served, int64_t rows, Tier tier,
-                                                int64_t rows_max);
+                                                const ServedModel& served, const Task& task,
+                                                int64_t rows, Tier tier, int64_t rows_max);
 
 // Bytes of one row that a derivative keeps while it is under way: the state at each step.
 int64_t KeptRowBytes(const Job& job);

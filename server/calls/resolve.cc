@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/choose_engine.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/method.h"
@@ -64,6 +65,16 @@ absl::Status CheckKnots(const Plan& plan, const Task& task) {
       "send one weight");
 }
 
+// The log-density of a learned step takes the determinant of its Jacobian.
+absl::Status CheckProbes(const Plan& plan, const Task& task, const Model& model) {
+  if (task.probes == 0 || !plan.hypersolved()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "plan '", PrintPlan(plan),
+      "' has the log-density of its own steps, which is exact and ends at ", kTangentsMax,
+      " dimensions; the model has ", model.state_elements(),
+      ". Ask for a classical plan, as in 'dopri5:1e-5', whose log-density is estimated"));
+}
+
 absl::Status CheckDerivative(const Plan& plan, const Task& task) {
   if (task.derivative == Derivative::kNone) return absl::OkStatus();
   const FixedPlan* const fixed = plan.fixed();
@@ -76,10 +87,6 @@ absl::Status CheckDerivative(const Plan& plan, const Task& task) {
   if (fixed == nullptr) {
     return refuse("chooses its steps by the state, so it has no derivative",
                   {.choice = rk4, .tier = plan.tier});
-  }
-  if (task.guidance != 0 || !task.knots.empty()) {
-    return absl::FailedPreconditionError(
-        "derivatives are those of a solve without guidance and condition_knots; ask without them");
   }
   if (plan.tier == Tier::kFast) {
     Plan exact = plan;
@@ -172,9 +179,7 @@ const PlanCalibration* MeasuredOf(const ResolvedPlan& resolved, const ServedMode
 // that of their method. So the set of labels is bounded.
 std::string PlanLabel(const ResolvedPlan& resolved, const ServedModel& model) {
   const Plan& plan = resolved.plan;
-  if (plan == DefaultPlanOf(model.calibration) || MeasuredOf(resolved, model) != nullptr) {
-    return resolved.text;
-  }
+  if (resolved.is_default || MeasuredOf(resolved, model) != nullptr) return resolved.text;
   const FixedPlan* fixed = plan.fixed();
   if (resolved.generation != nullptr) {
     const std::vector<int>& claimed = resolved.generation->correction->spec().steps;
@@ -224,6 +229,7 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
   HS_RETURN_IF_ERROR(CheckStatesOnTheWay(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckGuidance(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckKnots(resolved.plan, task));
+  HS_RETURN_IF_ERROR(CheckProbes(resolved.plan, task, *model.model));
   HS_RETURN_IF_ERROR(CheckDerivative(resolved.plan, task));
   HS_RETURN_IF_ERROR(CheckTolerances(resolved.plan));
   HS_RETURN_IF_ERROR(CheckLimits(resolved.plan, terms, limits));
@@ -240,6 +246,7 @@ absl::StatusOr<ResolvedPlan> ResolveOne(const Plan& plan, const AskTerms& terms,
       HS_RETURN_IF_ERROR(
           CheckApplies(*resolved.generation->correction, fixed, task.direction, task.span));
   }
+  resolved.is_default = plan == DefaultPlanOf(model.calibration);
   resolved.label = PlanLabel(resolved, model);
   const PlanCalibration* measured = MeasuredOf(resolved, model);
   if (measured != nullptr && task.guidance == 0 && task.knots.empty())
@@ -260,6 +267,11 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
     return absl::FailedPreconditionError(
         "an automatic plan per row has no derivative; ask for one plan, as in 'rk4:8'");
   }
+  if (task.probes > 0 && served.per_row) {
+    return absl::FailedPreconditionError(
+        "an automatic plan per row has no log-density that is estimated; ask for one plan, as in "
+        "'dopri5:1e-5'");
+  }
   HS_ASSIGN_OR_RETURN(ResolvedPlan resolved, ResolveOne(served.plan, terms, model, task, limits));
   resolved.reason = std::move(served.reason);
   if (task.want_bound || served.per_row) resolved.bound_factor = BoundFactor(resolved, model, task);
@@ -277,6 +289,7 @@ absl::StatusOr<ResolvedPlan> ResolvePlan(const AskTerms& terms, const ServedMode
   resolved.row_target = served.per_row->target_error;
   resolved.text = PrintPlan({.choice = *served.per_row, .tier = resolved.plan.tier});
   resolved.label = kPerRowLabel;
+  resolved.is_default = false;
   resolved.error.reset();
   return resolved;
 }

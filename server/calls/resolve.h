@@ -24,6 +24,7 @@ struct ResolvedPlan {
   std::string reason;                            // as ServedPlan's
   std::optional<double> error;                   // mean, as calibrated; nullopt: not measured
   std::string label;                             // of metrics; from a bounded set
+  bool is_default = false;                       // the plan is the model's default
   std::shared_ptr<const Generation> generation;  // pinned; null exactly where the plan is classical
   int64_t max_steps = 0;                         // limit on the steps of an adaptive row
   // The bound of a row's error over its distance. nullopt: rows get no bound.

@@ -108,6 +108,27 @@ HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype d
   return tensor;
 }
 
+std::vector<double> RowAsDoubles(const HostTensor& tensor, int64_t row, int64_t width) {
+  const auto pick = [&](auto numbers) {
+    const auto begin = numbers.begin() + row * width;
+    return std::vector<double>(begin, begin + width);
+  };
+  return tensor.dtype == Dtype::kF64 ? pick(tensor.as<double>()) : pick(tensor.as<float>());
+}
+
+void MarkOverflownHeads(const HostTensor& outputs, std::vector<RowStatus>& status) {
+  const auto count = static_cast<int64_t>(status.size());
+  const int64_t width = outputs.elements() / count;
+  for (int64_t row = 0; row < count; ++row) {
+    const std::vector<double> numbers = RowAsDoubles(outputs, row, width);
+    const bool finite =
+        std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
+    if (!finite && status[static_cast<size_t>(row)] == RowStatus::kConverged) {
+      status[static_cast<size_t>(row)] = RowStatus::kNonFinite;
+    }
+  }
+}
+
 void BlankFailedRows(std::span<const RowStatus> status, HostTensor& tensor) {
   if (tensor.bytes.empty()) return;
   if (tensor.dtype == Dtype::kF32) {

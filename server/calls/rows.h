@@ -39,6 +39,13 @@ int64_t RowsAsked(const AskedRows& asked);
 // The numbers as a tensor of F32 or F64. Precondition: as many numbers as the shape says.
 HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype dtype);
 
+// Row `row` of a tensor of F32 or F64 with `width` numbers a row.
+std::vector<double> RowAsDoubles(const HostTensor& tensor, int64_t row, int64_t width);
+
+// A head that overflows gives a row no answer although its solve converged: the row counts as
+// failed. `outputs` [rows, outputs].
+void MarkOverflownHeads(const HostTensor& outputs, std::vector<RowStatus>& status);
+
 // Writes NaN into the rows that did not converge. Precondition: the tensor is F32 or F64 with one
 // row for each status, or empty.
 void BlankFailedRows(std::span<const RowStatus> status, HostTensor& tensor);

@@ -18,7 +18,7 @@
 namespace hyperserve {
 namespace {
 
-// Calibration measures Classify and Sample.
+// Calibration measures Sample of a flow, and what is solved forward of other kinds.
 Direction MeasuredDirection(const ModelSpec& spec) {
   return spec.kind == ModelKind::kFlow ? Direction::kNoiseToData : Direction::kForward;
 }

@@ -63,12 +63,25 @@ absl::StatusOr<Direction> DirectionOf(const std::string& name, const ModelSpec& 
       })));
 }
 
-int64_t RowBytes(const SolveAsk& ask, const Model& model, int64_t number_bytes) {
-  int64_t numbers = model.state_elements() * (1 + static_cast<int64_t>(ask.save_at.size()));
+// The depths whose states the answer holds.
+const std::vector<double>& SavedDepths(const SolveAsk& ask, const Model& model) {
+  const bool derivative = ask.vjp || ask.jvp;
+  const bool own = ask.save_at.empty() && !ask.span && !derivative;
+  return own ? model.spec().save_at : ask.save_at;
+}
+
+bool WantsOutputs(const SolveAsk& ask, const Model& model) {
+  return model.spec().kind == ModelKind::kRegressor && !ask.vjp && !ask.jvp;
+}
+
+int64_t RowBytes(const SolveAsk& ask, const Job& job, int64_t number_bytes) {
+  const Model& model = *job.served->model;
+  int64_t numbers =
+      model.state_elements() * (1 + static_cast<int64_t>(SavedDepths(ask, model).size())) +
+      (WantsOutputs(ask, model) ? model.outputs() : 0);
   if (ask.vjp || ask.jvp) {
-    const Shape& features = model.spec().condition;
     numbers += ask.state ? model.state_elements() : model.input_elements();
-    numbers += features.empty() ? 0 : features[0];
+    numbers += ConditionNumbers(job);
   }
   return numbers * number_bytes + (ask.partial_states ? static_cast<int64_t>(sizeof(double)) : 0);
 }
@@ -85,7 +98,7 @@ absl::StatusOr<HostTensor> TakeStart(const SolveAsk& ask, const Model& model, Ti
   }
   rule.field = "inputs";
   rule.row_shape = model.spec().input.shape;
-  rule.takes_u8 = model.spec().kind == ModelKind::kClassifier && !ask.vjp && !ask.jvp;
+  rule.takes_u8 = model.spec().kind != ModelKind::kFlow && !ask.vjp && !ask.jvp;
   rule.unit_range = model.spec().input.unit_range;
   return TakeRows(*ask.inputs, rule);
 }
@@ -129,8 +142,8 @@ absl::Status TakeVectors(const SolveAsk& ask, const CallLimits& limits, Job& job
   }
   if (pulls) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(job.condition_vector,
-                      TakeConditionTangent(ask.jvp->condition_tangent, *job.served, job.rows, tier,
-                                           limits.request_rows_max));
+                      TakeConditionTangent(ask.jvp->condition_tangent, *job.served, job.task,
+                                           job.rows, tier, limits.request_rows_max));
   return absl::OkStatus();
 }
 
@@ -147,14 +160,15 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
           .task = {.direction = direction,
                    .span = ask.span.value_or(model.spec().span),
                    .entry = ask.state ? Entry::kState : Entry::kInput,
-                   .save_at = ask.save_at,
+                   .save_at = SavedDepths(ask, model),
                    .derivative = ask.vjp   ? Derivative::kVjp
                                  : ask.jvp ? Derivative::kJvp
                                            : Derivative::kNone,
                    .want_depth = ask.partial_states,
+                   .want_outputs = WantsOutputs(ask, model),
                    .want_bound = ask.terms.want_error_bound,
                    .rows = start ? RowsAsked(*start) : 1}};
-  HS_RETURN_IF_ERROR(CheckSaveAt(ask.save_at, job.task.span, limits.save_at_max));
+  HS_RETURN_IF_ERROR(CheckSaveAt(job.task.save_at, job.task.span, limits.save_at_max));
   HS_RETURN_IF_ERROR(
       TakeKnotsAndGuidance(ask.terms, job.task.rows, limits.request_rows_max, limits, job));
   HS_ASSIGN_OR_RETURN(job.plan, ResolvePlan(ask.terms, *job.served, job.task, limits));
@@ -165,16 +179,21 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                                    limits.request_rows_max));
   HS_RETURN_IF_ERROR(TakeVectors(ask, limits, job));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
-  job.row_bytes = RowBytes(ask, model, NumberBytes(tier)) + KeptRowBytes(job);
+  job.row_bytes = RowBytes(ask, job, NumberBytes(tier)) + KeptRowBytes(job);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,
-                                    RowBytes(ask, model, static_cast<int64_t>(DtypeSize(reply))),
+                                    RowBytes(ask, job, static_cast<int64_t>(DtypeSize(reply))),
                                     ask.terms, limits, kFewerRows));
   return Assemble(std::move(job), limits);
 }
 
-SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel&, SolveInfo info, WorkResult result) {
-  SetResult(result, info);
+SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel& served, SolveInfo info,
+                       WorkResult result) {
   BatchResult& solved = result.rows;
+  if (!solved.outputs.bytes.empty()) {
+    MarkOverflownHeads(solved.outputs, solved.status);
+    BlankFailedRows(solved.status, solved.outputs);
+  }
+  SetResult(result, info);
   if (!ask.partial_states) {
     BlankFailedRows(solved.status, solved.state);
     BlankFailedRows(solved.status, solved.saved);
@@ -184,6 +203,8 @@ SolveAnswer MakeAnswer(const SolveAsk& ask, const ServedModel&, SolveInfo info, 
   return {.info = std::move(info),
           .state = ForReply(std::move(solved.state), ask.terms),
           .saved = ForReply(std::move(solved.saved), ask.terms),
+          .saved_at = SavedDepths(ask, *served.model),
+          .outputs = ForReply(std::move(solved.outputs), ask.terms),
           .stopped_at = std::move(solved.depth),
           .product = ForReply(std::move(solved.product), ask.terms),
           .condition_product = ForReply(std::move(solved.condition_product), ask.terms)};

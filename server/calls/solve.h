@@ -1,5 +1,6 @@
-// Solve: the bare initial value problem of any model, in either direction of a flow; and its
-// derivatives, SolveVjp and SolveJvp. Pure; any thread may call.
+// Solve: the initial value problem of any model, in either direction of a flow, with the outputs of
+// a regressor and the states of a trajectory; and its derivatives, SolveVjp and SolveJvp. Pure; any
+// thread may call.
 #pragma once
 
 #include <array>
@@ -25,8 +26,10 @@ struct SolveAsk {
   std::optional<AskedRows> inputs;            // x, before preprocessing: z(s0) = h_x(x)
   std::optional<AskedRows> state;             // z(s0) itself
   std::optional<std::array<double, 2>> span;  // absent: the model's
-  std::vector<double> save_at;                // strictly increasing depths within the span
-  std::string direction;                      // of a flow, as DirectionName; empty: of its field
+  // Strictly increasing depths within the span. Empty: none, or of a trajectory that is solved on
+  // its own span the model's.
+  std::vector<double> save_at;
+  std::string direction;        // of a flow, as DirectionName; empty: of its field
   bool partial_states = false;  // rows that failed keep their last state, instead of NaN
   struct Vjp {
     std::optional<AskedRows> cotangent;  // of z(s1); must be set
@@ -42,6 +45,8 @@ struct SolveAnswer {
   SolveInfo info;
   HostTensor state;                // z(s1), [rows, state shape]
   HostTensor saved;                // [rows, save_at, state shape]; empty: no save_at
+  std::vector<double> saved_at;    // the depths of these
+  HostTensor outputs;              // of a regressor, [rows, outputs]; NaN in rows that failed
   std::vector<double> stopped_at;  // the depth of each row's state; empty: no partial_states
   // SolveVjp: of the start, and of conditional models the condition of each row. SolveJvp: the
   // tangent of z(s1). NaN in rows that failed.

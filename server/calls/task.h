@@ -17,6 +17,7 @@ struct Task {
   Entry entry = Entry::kInput;
   std::vector<double> save_at;  // strictly increasing depths within the span
   bool log_density = false;     // of each row, beside the state
+  int64_t probes = 0;           // by which it is estimated; 0: it is exact
   Derivative derivative = Derivative::kNone;
   bool want_state = true;        // z(s1)
   bool want_depth = false;       // the depth at which each row ended

@@ -3,8 +3,9 @@
 // table of docs/OPERATIONS.md.
 //
 // Names and units follow Prometheus: base units (seconds, bytes); counters end in _total. Label
-// values come from bounded sets only: served models (else "other"), plans that are calibrated or
-// claimed (else "<method>:other"), calls, codes, statuses.
+// values come from bounded sets only: served models (else "other"), a few plans of each (else
+// "other"; metrics.h), calls, codes, statuses. Every series of a histogram is some forty lines, so
+// histograms have one label at most.
 #pragma once
 
 #include <array>
@@ -16,6 +17,9 @@ namespace hyperserve {
 enum class Metric {
   kRequestDuration,
   kRequests,
+  kRequestSeconds,
+  kPlanRequests,
+  kPlanSeconds,
   kQueueDuration,
   kSolveDuration,
   kRequestsInFlight,
@@ -79,20 +83,41 @@ inline constexpr std::array<double, 15> kRowBuckets = {1,   2,   4,    8,    16,
 inline constexpr std::array<double, 11> kTurnBuckets = {1,   2,   5,   10,   20,  50,
                                                         100, 200, 500, 1000, 2000};
 
-inline constexpr std::array<MetricFamily, 38> kFamilies = {{
+inline constexpr std::array<MetricFamily, 41> kFamilies = {{
     {Metric::kRequestDuration,
      MetricType::kHistogram,
      "hyperserve_request_duration_seconds",
      "seconds",
-     "From the arrival of a request to its answer, where that is OK.",
-     {"model", "call", "plan"},
+     "From the arrival of a request to its answer, where that is OK; no streams, no Admin.",
+     {"model"},
      kDurationBuckets},
     {Metric::kRequests,
      MetricType::kCounter,
      "hyperserve_requests_total",
      "requests",
      "Answered requests.",
-     {"model", "call", "plan", "code"},
+     {"model", "call", "code"},
+     {}},
+    {Metric::kRequestSeconds,
+     MetricType::kCounter,
+     "hyperserve_request_seconds_total",
+     "seconds",
+     "Durations of the requests of a call that ended OK, summed.",
+     {"model", "call"},
+     {}},
+    {Metric::kPlanRequests,
+     MetricType::kCounter,
+     "hyperserve_plan_requests_total",
+     "requests",
+     "Requests under a plan that ended OK; no streams.",
+     {"model", "plan"},
+     {}},
+    {Metric::kPlanSeconds,
+     MetricType::kCounter,
+     "hyperserve_plan_seconds_total",
+     "seconds",
+     "Durations of hyperserve_plan_requests_total, summed.",
+     {"model", "plan"},
      {}},
     {Metric::kQueueDuration,
      MetricType::kHistogram,

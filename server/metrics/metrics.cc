@@ -9,6 +9,7 @@
 #include <cassert>
 #include <map>
 #include <mutex>
+#include <set>
 #include <variant>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct Metrics::Families {
   std::vector<AnyFamily> families;
   std::mutex cpu_mutex;
   double cpu_seconds = 0;  // counted so far; guarded by cpu_mutex
+  std::mutex plans_mutex;
+  // Plans with a label of their own, by model; guarded by plans_mutex.
+  std::map<std::string, std::set<std::string, std::less<>>, std::less<>> plans;
 
   template <class M>
   prometheus::Family<M>& Get(Metric metric) {
@@ -90,6 +94,15 @@ void Metrics::Change(Metric gauge, LabelValues labels, double by) {
 
 void Metrics::Set(Metric gauge, LabelValues labels, double value) {
   families_->Get<Gauge>(gauge).Add(MakeLabels(gauge, labels)).Set(value);
+}
+
+std::string Metrics::LabelOf(const CountedPlan& plan) {
+  if (plan.is_default) return std::string(plan.plan);
+  const std::lock_guard lock(families_->plans_mutex);
+  std::set<std::string, std::less<>>& own = families_->plans[std::string(plan.model)];
+  if (own.contains(plan.plan)) return std::string(plan.plan);
+  if (own.size() >= kPlansMax) return "other";
+  return *own.emplace(plan.plan).first;
 }
 
 void Metrics::SetProcessFigures() {

@@ -30,6 +30,16 @@ class Metrics {
   void Change(Metric gauge, LabelValues labels, double by);
   void Set(Metric gauge, LabelValues labels, double value);
 
+  // The label under which a plan is counted: its own for the default plan and for the first
+  // kPlansMax others of a model that are asked for, then "other". So the page stays small, whatever
+  // plans clients ask for.
+  struct CountedPlan {
+    std::string_view model, plan;
+    bool is_default = false;
+  };
+  static constexpr size_t kPlansMax = 12;
+  std::string LabelOf(const CountedPlan& plan);
+
   // The page in Prometheus' text format. Reads the figures of the process first.
   std::string Text();
 

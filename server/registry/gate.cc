@@ -40,7 +40,8 @@ BatchSpec SpecOf(const GateInput& input) {
   const bool flow = input.model->spec().kind == ModelKind::kFlow;
   return {.model = input.model,
           .entry = flow ? Entry::kState : Entry::kInput,
-          .direction = input.candidate->spec().direction};
+          .direction = input.candidate->spec().direction,
+          .save_at = input.model->spec().save_at};
 }
 
 }  // namespace

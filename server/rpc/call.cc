@@ -142,6 +142,7 @@ Call::Call(Environment* environment, grpc::CallbackServerContext* context, std::
     : environment_(environment),
       context_(context),
       name_(name),
+      kind_(kind),
       arrival_(environment->clock->Now()),
       deadline_(DeadlineOf(*context, kind, *environment, arrival_)),
       id_(MakeRequestId()) {
@@ -200,6 +201,8 @@ ClientKey ClientOf(std::string_view peer, std::string_view header) {
 
 void Call::Bind(Prepared& prepared) {
   plan_label_ = prepared.plan.label;
+  counted_plan_ = environment_->metrics->LabelOf(
+      {.model = model_label_, .plan = plan_label_, .is_default = prepared.plan.is_default});
   bound_ = true;
   ++environment_->solving_calls;
   prepared.work.patience = patience();
@@ -231,18 +234,30 @@ void Call::Record(const absl::StatusOr<WorkResult>& result, const WorkTimes& tim
                                  RowStatus::kStepUnderflow, RowStatus::kNonFinite}) {
     const auto count = std::count(rows.status.begin(), rows.status.end(), status);
     if (count > 0) {
-      metrics.Increment(Metric::kRows, {model_label_, plan_label_, RowStatusName(status)},
+      metrics.Increment(Metric::kRows, {model_label_, counted_plan_, RowStatusName(status)},
                         static_cast<double>(count));
     }
   }
-  metrics.Increment(Metric::kFieldEvaluations, {model_label_, plan_label_}, Sum(rows.nfe));
-  metrics.Increment(Metric::kCorrectionEvaluations, {model_label_, plan_label_},
+  metrics.Increment(Metric::kFieldEvaluations, {model_label_, counted_plan_}, Sum(rows.nfe));
+  metrics.Increment(Metric::kCorrectionEvaluations, {model_label_, counted_plan_},
                     Sum(rows.correction_evaluations));
-  metrics.Increment(Metric::kMacs, {model_label_, plan_label_}, Sum(rows.macs));
+  metrics.Increment(Metric::kMacs, {model_label_, counted_plan_}, Sum(rows.macs));
   if (rows.solved_again > 0) {
-    metrics.Increment(Metric::kRowsSolvedAgain, {model_label_, plan_label_},
+    metrics.Increment(Metric::kRowsSolvedAgain, {model_label_, counted_plan_},
                       static_cast<double>(rows.solved_again));
   }
+}
+
+// A stream lasts as long as its client takes to read it, and Admin's calls as long as examinations:
+// beside them the others would not be seen.
+void Call::CountDuration(double seconds) const {
+  Metrics& metrics = *environment_->metrics;
+  metrics.Increment(Metric::kRequestSeconds, {model_label_, name_}, seconds);
+  if (kind_ != CallKind::kUnary) return;
+  metrics.Observe(Metric::kRequestDuration, {model_label_}, seconds);
+  if (!bound_) return;
+  metrics.Increment(Metric::kPlanRequests, {model_label_, counted_plan_});
+  metrics.Increment(Metric::kPlanSeconds, {model_label_, counted_plan_}, seconds);
 }
 
 grpc::Status Call::End(const absl::Status& status) {
@@ -255,10 +270,8 @@ grpc::Status Call::End(const absl::Status& status) {
       std::chrono::duration<double>(environment_->clock->Now() - arrival_).count();
   const char* const code = CodeName(wire.error_code());
   Metrics& metrics = *environment_->metrics;
-  metrics.Increment(Metric::kRequests, {model_label_, name_, plan_label_, code});
-  if (status.ok()) {
-    metrics.Observe(Metric::kRequestDuration, {model_label_, name_, plan_label_}, seconds);
-  }
+  metrics.Increment(Metric::kRequests, {model_label_, name_, code});
+  if (status.ok()) CountDuration(seconds);
   if (rows_ > 0) {
     metrics.Observe(Metric::kRequestRows, {model_label_}, static_cast<double>(rows_));
   }

@@ -71,9 +71,12 @@ class Call {
   grpc::Status End(const absl::Status& status);
 
  private:
+  void CountDuration(double seconds) const;
+
   Environment* const environment_;
   grpc::CallbackServerContext* const context_;
   const std::string name_;
+  const CallKind kind_;
   const Clock::TimePoint arrival_;
   const Clock::TimePoint deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
@@ -81,7 +84,8 @@ class Call {
   std::string id_;
   absl::Status id_problem_;
   std::string model_label_ = "other";
-  std::string plan_label_ = "none";
+  std::string plan_label_ = "none";    // in the log
+  std::string counted_plan_ = "none";  // in the metrics
   bool bound_ = false;
   // Touched only by the thread that answers.
   int64_t rows_ = 0;  // that were solved

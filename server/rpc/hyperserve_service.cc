@@ -41,7 +41,9 @@ StreamAsk FromWire(const v1::SampleStreamRequest& request) {
 }
 
 LogProbAsk FromWire(const v1::LogProbRequest& request) {
-  return {.terms = TermsFromWire(request.options()), .inputs = RowsFromWire(request.inputs())};
+  return {.terms = TermsFromWire(request.options()),
+          .inputs = RowsFromWire(request.inputs()),
+          .first_row = request.first_row()};
 }
 
 SolveAsk FromWire(const v1::SolveRequest& request) {
@@ -110,6 +112,8 @@ void ToWire(const SolveAnswer& answer, v1::SolveReply* reply) {
   ToWire(answer.info, reply->mutable_info());
   ToWire(answer.state, reply->mutable_state());
   SetTensor(answer.saved, &v1::SolveReply::mutable_saved, reply);
+  SetTensor(answer.outputs, &v1::SolveReply::mutable_outputs, reply);
+  reply->mutable_saved_at()->Assign(answer.saved_at.begin(), answer.saved_at.end());
   reply->mutable_stopped_at()->Assign(answer.stopped_at.begin(), answer.stopped_at.end());
 }
 

@@ -126,6 +126,8 @@ void FiguresToWire(const SolveInfo& info, Message* message) {
   message->clear_row_status();
   for (const RowStatus status : info.row_status) message->add_row_status(RowStatusToWire(status));
   message->mutable_error_bound()->Assign(info.error_bound.begin(), info.error_bound.end());
+  message->mutable_log_density_error()->Assign(info.log_density_error.begin(),
+                                               info.log_density_error.end());
   message->clear_plan_rows();
   for (const PlanRows& one : info.plan_rows) {
     v1::PlanRows* rows = message->add_plan_rows();
@@ -212,7 +214,9 @@ AskTerms TermsFromWire(const v1::SolveOptions& options) {
                  .request_id = options.request_id(),
                  .max_reply_bytes = options.max_reply_bytes(),
                  .reply_dtype = ReplyDtypeFromWire(options.reply_dtype()),
-                 .want_error_bound = options.want_error_bound()};
+                 .want_error_bound = options.want_error_bound(),
+                 .probes = options.probes(),
+                 .probe_seed = options.probe_seed()};
   if (options.has_condition()) terms.condition = RowsFromWire(options.condition());
   if (options.has_condition_knots()) terms.knots = KnotsFromWire(options.condition_knots());
   if (options.has_guidance()) terms.guidance = RowsFromWire(options.guidance());
@@ -254,6 +258,7 @@ void ToWire(const SolveInfo& info, v1::SolveInfo* wire) {
   wire->set_engine_reason(info.engine_reason);
   if (info.calibrated_error) wire->set_calibrated_error(*info.calibrated_error);
   wire->set_plan_reason(info.plan_reason);
+  wire->set_probes(static_cast<int32_t>(info.probes));
   wire->set_device(info.device);
   wire->set_bucket(info.bucket);
 }
@@ -279,6 +284,7 @@ void ToWire(const ServedModel& served, v1::ModelSummary* summary) {
   summary->mutable_no_condition()->Assign(spec.no_condition.begin(), spec.no_condition.end());
   summary->set_default_plan(PrintPlan(DefaultPlanOf(served.calibration)));
   summary->set_default_plan_problem(DefaultOf(served).reason);
+  summary->set_brings_code(spec.field_package.has_value());
   summary->set_problem(served.problem);
   for (const CorrectionState& state : served.corrections) {
     ToWire(state, summary->add_corrections());

@@ -136,7 +136,7 @@ TEST_F(Observe, PagesAndMetrics) {
     metrics = daemon_->Get("/metrics");
   }
   for (const char* line :
-       {"hyperserve_build_info\\{", "hyperserve_request_duration_seconds_bucket\\{[^\n]*Sample",
+       {"hyperserve_build_info\\{", "hyperserve_request_duration_seconds_bucket\\{[^\n]*tiny_flow",
         "hyperserve_queue_duration_seconds_bucket", "hyperserve_solve_duration_seconds_bucket",
         "hyperserve_rows_total\\{[^\n]*tiny_flow[^\n]*\\} 7", "hyper_heun:2",
         "hyperserve_publish_results_total\\{[^\n]*method=\"alpha\"",

@@ -1,10 +1,14 @@
 // How the daemon ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <fstream>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "client/client.h"
@@ -195,6 +199,46 @@ TEST(ShutdownWhileLibrariesLoad, ASignalBeforeMainIsNotLost) {
   std::signal(SIGTERM, before);
   EXPECT_EQ(daemon.Wait(kSoon), 0);
   EXPECT_THAT(ReadFile(log, 1 << 20).value(), testing::HasSubstr("event=signal number=15"));
+}
+
+// The only child of a process; 0: there is none yet.
+pid_t ChildOf(pid_t parent) {
+  const std::string id = std::to_string(parent);
+  pid_t child = 0;
+  std::ifstream("/proc/" + id + "/task/" + id + "/children") >> child;
+  return child;
+}
+
+pid_t WaitForChildOf(pid_t parent) {
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  while (ChildOf(parent) == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return ChildOf(parent);
+}
+
+// As in the image: tini is process 1 of a namespace, the daemon its child. At the first of these
+// moments the daemon's libraries are still being loaded, at the last it serves.
+TEST(ShutdownInAContainer, TheInitEndsItFromTheFirstMoment) {
+  if (geteuid() != 0) GTEST_SKIP() << "a PID namespace wants root";
+  if (std::string(TINI).empty()) GTEST_SKIP() << "no tini here";
+  TemporaryFolder repository;
+  ASSERT_TRUE(fixture::WriteTinyRepository(repository.path()).ok());
+  for (const milliseconds moment :
+       {milliseconds(0), milliseconds(5), milliseconds(30), milliseconds(100), milliseconds(800)}) {
+    SCOPED_TRACE(moment.count());
+    Process namespaced(
+        {"/usr/bin/unshare", "--fork", "--pid", "--mount-proc", "--kill-child", TINI, "-s", "--",
+         HYPERSERVE_BINARY, "--models=" + repository.path(), "--address=127.0.0.1:0",
+         "--admin_address=127.0.0.1:0", "--http_address=127.0.0.1:0"},
+        repository.path() + "/out", repository.path() + "/log");
+    const pid_t init = WaitForChildOf(namespaced.id());
+    ASSERT_NE(init, 0);
+    ASSERT_NE(WaitForChildOf(init), 0) << "tini starts the daemon";
+    std::this_thread::sleep_for(moment);
+    ASSERT_EQ(kill(init, SIGTERM), 0);
+    const std::optional<int> ended = namespaced.Wait(kSoon);
+    ASSERT_TRUE(ended) << "SIGTERM was lost";
+    EXPECT_THAT(*ended, testing::AnyOf(0, 128 + SIGTERM));
+  }
 }
 
 TEST_F(Shutdown, ASecondSignalEndsItAtOnce) {

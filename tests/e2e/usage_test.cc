@@ -101,7 +101,7 @@ TEST(Usage, SlipsOfTheTrainer) {
   expect({}, "a command is needed");
   expect({"modle"}, "no command 'modle': there are model");
   expect({"model", "--bogus=1"},
-         "no option --bogus; there are --allow_code, --data, --device, --evaluations, ");
+         "no option --bogus; there are --allow_code, --checkpoint_every, --curve, --data, ");
   expect({"model", "rings"}, "model takes flags only; 1 given");
   expect({"model", "--models=a"}, "model takes --recipe=FILE");
   expect({"calibrate", "--recipe=a"}, "calibrate takes --models=FOLDER");

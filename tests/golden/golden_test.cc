@@ -1,5 +1,5 @@
-// The golden cases, to the agreement that README.md of this folder states, on every device and in
-// both tiers.
+// The golden cases, to the agreement that README.md of this folder states, on every device, in
+// every tier and by every engine.
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +13,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
+#include "core/plan/step_control.h"
 #include "tests/golden/golden_case.h"
 #include "tests/testing/planned_solve.h"
 
@@ -32,6 +33,9 @@ constexpr Agreement kAgreements[] = {
     {Tier::kDouble, 1e-12, 1e-11, 1e-9, 1e-13},
     {Tier::kExact, 2e-5, 2e-5, 1e-4, 1e-7},
 };
+// Fixed plans only. Its gate allows f an error of 1e-3 (Frobenius norm over a batch); the largest
+// of 256 rows and of some steps may be twice that.
+constexpr Agreement kFast = {Tier::kFast, 2e-3, 0, 0, 0};
 
 // The first rows of a tensor, borrowed or owned.
 template <class Tensor>
@@ -45,12 +49,17 @@ Tensor FirstRows(Tensor tensor, int64_t rows) {
 struct Setting {
   std::string device;
   Agreement agreement;
+  std::string engine;  // that fixed plans without densities must run on
 };
 
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
   for (const DeviceInfo& device : ListDevices()) {
-    for (const Agreement& agreement : kAgreements) settings.push_back({device.name, agreement});
+    for (const Agreement& agreement : kAgreements) {
+      settings.push_back({device.name, agreement, "readable"});
+      if (device.name != "cpu") settings.push_back({device.name, agreement, "graph"});
+    }
+    if (device.name != "cpu") settings.push_back({device.name, kFast, "fused"});
   }
   return settings;
 }
@@ -77,11 +86,26 @@ class GoldenTest : public testing::TestWithParam<Setting> {
   BatchResult Run(PlannedSolve spec, const TensorView& rows) {
     const FixedPlan* fixed = std::get_if<FixedPlan>(&spec.plan);
     if (fixed != nullptr && fixed->hypersolved) spec.correction = golden_->correction;
+    if (fixed != nullptr && spec.log_density == LogDensity::kNone && spec.save_at.empty()) {
+      CheckEngine(SpecOf(spec, rows.dtype), ControlOf(spec), rows.shape[0]);
+    }
     absl::StatusOr<BatchResult> result = Solve(*runtime_, spec, rows);
     EXPECT_TRUE(result.ok()) << result.status();
     for (const RowStatus status : result->status) EXPECT_EQ(status, RowStatus::kConverged);
     return *std::move(result);
   }
+
+  void CheckEngine(const BatchSpec& spec, const StepControl& control, int64_t rows) {
+    if (GetParam().engine == "graph") {
+      const absl::Status warm = runtime_->WarmUp(spec, control, rows, [] { return false; });
+      ASSERT_TRUE(warm.ok()) << warm;
+    }
+    const auto started = runtime_->StartRun(spec, rows);
+    ASSERT_TRUE(started.ok()) << started.status();
+    EXPECT_EQ(started->choice.engine, GetParam().engine) << started->choice.why;
+  }
+
+  bool fast() const { return GetParam().agreement.tier == Tier::kFast; }
 
   AdaptivePlan Dopri5() const {
     const double tolerance = GetParam().agreement.tolerance;
@@ -107,6 +131,7 @@ TEST_P(GoldenTest, VisionLogits) {
 }
 
 TEST_P(GoldenTest, VisionExact) {
+  if (fast()) GTEST_SKIP() << "its tolerances are above those of the exact answers";
   if (!Load("vision_fashion")) GTEST_SKIP() << "no vision_fashion in " << GoldenFolder();
   PlannedSolve spec = Spec();
   spec.want_outputs = true;
@@ -161,12 +186,14 @@ class GoldenFlowTest : public GoldenTest {
       EXPECT_LE(Compare(result.state, Answer(answer.tensor)).relative, GetParam().agreement.fixed)
           << answer.tensor;
     }
+    if (fast()) return;  // flows have error control in tier exact
     spec.plan = Dopri5();
     const BatchResult exact = Run(spec, Answer("z"));
     EXPECT_LE(Compare(exact.state, Answer("x_exact")).relative, GetParam().agreement.exact);
   }
 
   void CheckLogDensities(const std::string& name) {
+    if (fast()) GTEST_SKIP() << "fused_engine_test has its densities";
     if (!Load(name)) GTEST_SKIP() << "no " << name << " in " << GoldenFolder();
     PlannedSolve spec = Spec();
     spec.entry = Entry::kState;
@@ -225,7 +252,8 @@ TEST_P(GoldenFlowTest, RingsLogDensities) { CheckLogDensities("cnf_rings"); }
 std::string SettingName(const testing::TestParamInfo<Setting>& info) {
   std::string device = info.param.device;
   std::replace(device.begin(), device.end(), ':', '_');
-  return absl::StrCat(device, "_", std::string(TierName(info.param.agreement.tier)));
+  return absl::StrCat(device, "_", std::string(TierName(info.param.agreement.tier)), "_",
+                      info.param.engine);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, GoldenTest, testing::ValuesIn(Settings()), SettingName);

@@ -78,6 +78,7 @@ TEST(InForce, TheMachineDecidesWhatThePageLeavesOpen) {
   EXPECT_EQ(gpu.pending_macs_max, 1e15);
   EXPECT_EQ(gpu.batch_macs_max, 1e11);
   EXPECT_EQ(gpu.evaluation_macs_fixed, 5e8);
+  EXPECT_EQ(InForce({}, {.gpus = {"cuda:0"}, .gpu_memory_bytes = 100}).device_memory_max, 90);
   const Options asked = InForce({.device = "cpu", .solvers = 1, .batch_macs_max = 7},
                                 {.cores = 3, .gpus = {"cuda:0", "cuda:1"}});
   EXPECT_EQ(asked.device, "cpu");

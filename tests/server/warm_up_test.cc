@@ -43,11 +43,13 @@ class RecordingRuntime final : public DeviceRuntime {
                       const std::function<bool()>& cancelled) override {
     asked.push_back({spec, control, rows});
     clock.Advance(std::chrono::milliseconds(rows));
+    if (rows > room) return absl::ResourceExhaustedError("the memory of the device is full");
     return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
   }
 
   std::string name = "cpu";
   EngineKinds kinds;
+  int64_t room = int64_t{1} << 40;  // rows
   std::vector<Asked> asked;
   FakeClock clock;  // a solve takes 1 ms a row
 };
@@ -108,13 +110,7 @@ TEST(WarmUpSpecsTest, WhatACorrectionClaimsAndTheDefaultPlan) {
   EXPECT_EQ(classical[0].method.method, Method::kDopri5);
 }
 
-TEST(WarmUpRowsTest, EveryBucketOfAGpu) {
-  EXPECT_THAT(WarmUpRows("cpu", 256), ElementsAre(1));
-  EXPECT_THAT(WarmUpRows("cuda:0", 8), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(WarmUpRows("cuda:1", 100), ElementsAre(1, 2, 4, 8, 16, 32, 64));
-}
-
-TEST(WarmUpTest, AStepOfEverySpecAtEveryBucket) {
+TEST(WarmUpTest, AStepOfEverySpecAtEveryBucketTheLargestFirst) {
   RecordingRuntime runtime;
   runtime.name = "cuda:0";
   Calibration calibration = Calibrated({"rk4:7"});
@@ -122,8 +118,8 @@ TEST(WarmUpTest, AStepOfEverySpecAtEveryBucket) {
       .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 2, Never, runtime).ok());
   ASSERT_EQ(runtime.asked.size(), 4u);
-  EXPECT_EQ(runtime.asked[0].rows, 1);
-  EXPECT_EQ(runtime.asked[1].rows, 2);
+  EXPECT_EQ(runtime.asked[0].rows, 2);
+  EXPECT_EQ(runtime.asked[1].rows, 1);
   EXPECT_EQ(runtime.asked[0].control, StepControl(FixedSteps{1}));
   EXPECT_EQ(std::get<ErrorControl>(runtime.asked[2].control).max_steps, 1);
 }
@@ -169,6 +165,32 @@ TEST(WarmUpTest, EndsWhenNobodyWaits) {
   EXPECT_EQ(runtime.asked.size(), 1u);
 }
 
+// A whole solve in a launch knows no batch sizes.
+TEST(WarmUpTest, WhatAFusedEngineRunsIsWarmedOnce) {
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  runtime.kinds = {{"fused", [](const BatchSpec&, int64_t) { return absl::OkStatus(); }}};
+  Calibration calibration = Calibrated({"dopri5:1e-5"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 4096, Never, runtime).ok());
+  ASSERT_EQ(runtime.asked.size(), 2u);  // tier exact and tier fast
+  for (const auto& asked : runtime.asked) EXPECT_EQ(asked.rows, 1);
+}
+
+// Of batches that a device has no room for, smaller ones are warmed all the same.
+TEST(WarmUpTest, ADeviceThatIsTooFullForTheLargest) {
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  runtime.room = 4;
+  Calibration calibration = Calibrated({"dopri5:1e-5"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 8, Never, runtime).ok());
+  ASSERT_EQ(runtime.asked.size(), 4u);  // 8, 4, 2, 1
+  EXPECT_EQ(runtime.asked.back().rows, 1);
+}
+
 absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {
   if (spec.tier != Tier::kFast) return absl::OkStatus();
   return absl::UnimplementedError("no tier fast here");
@@ -188,9 +210,10 @@ TEST(TimePlansTest, TheMedianOfEachBatchInProportionToTheSteps) {
   EXPECT_THAT(plans[1].times, ElementsAre(BatchTime{1, 0.016}, BatchTime{64, 1.024}));
   EXPECT_THAT(plans[2].times, ElementsAre(BatchTime{1, 0.004}, BatchTime{64, 0.256}));
   EXPECT_TRUE(plans[3].times.empty());
-  // Three runs of one row; of 64 rows one, since it takes long.
-  EXPECT_EQ(runtime.asked.size(), 3u * (3 + 1));
-  EXPECT_EQ(runtime.asked[4].control, StepControl(FixedSteps{2}));
+  // Three runs of one row; of 64 rows one, since it takes long. Both plans of Euler repeat one
+  // part.
+  EXPECT_EQ(runtime.asked.size(), 2u * (3 + 1));
+  EXPECT_EQ(runtime.asked[3].control, StepControl(FixedSteps{2}));
 }
 
 // The readable engine itself makes the step.

@@ -63,7 +63,9 @@ class Drawing {
     const Layer activation = activations[static_cast<size_t>(Pick(std::ssize(activations)))];
     const LayerList inner = {{DepthCatLayer{.first = Pick(2) == 0}}, activation};
     Drawing within(OutputShape(inner, shape_).value(), seed_);
-    switch (Pick(10)) {
+    switch (Pick(11)) {
+      case 10:
+        return {{ParallelLayer{.branches = {{inner[0], activation, within.To(2)}, {activation}}}}};
       case 8:
         return {{SkipLayer{.layers = {inner[0], activation, within.To(2)}}}};
       case 9:
@@ -198,6 +200,13 @@ std::vector<LayerExample> LayerExamples() {
                                  {LinearLayer{.in = 5, .out = 4}}}}},
        features},
       {{SkipLayer{.layers = {{DepthCatLayer{}}, {TanhLayer{}}}}}, images},
+      {{ParallelLayer{.branches = {{{DepthCatLayer{}}, {LinearLayer{.in = 5, .out = 3}}},
+                                   {{SoftplusLayer{}}},
+                                   {}}}},
+       features},
+      {{ParallelLayer{.branches = {{{Conv2dLayer{.in = 4, .out = 2}}, {TanhLayer{}}},
+                                   {{DepthCatLayer{.first = true}}}}}},
+       images},
       {{ClampLayer{.low = -0.5, .high = 0.75}}, features},
       {{AffineLayer{.channels = 4}}, images},
       {{UpsampleLayer{.scale_factor = 3}}, images},

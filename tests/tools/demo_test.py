@@ -13,12 +13,17 @@ from demo import judge, observe, posterior, prometheus, text  # noqa: E402
 
 PAGE = r"""# HELP hyperserve_request_duration_seconds From arrival to answer.
 # TYPE hyperserve_request_duration_seconds histogram
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="OK",le="0.001"} 50
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="OK",le="0.002"} 90
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="OK",le="+Inf"} 100
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="INTERNAL",le="0.001"} 0
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="INTERNAL",le="0.002"} 100
-hyperserve_request_duration_seconds_bucket{model="a",call="Sample",plan="heun:1",code="INTERNAL",le="+Inf"} 100
+hyperserve_request_duration_seconds_bucket{model="a",host="x",le="0.001"} 50
+hyperserve_request_duration_seconds_bucket{model="a",host="x",le="0.002"} 90
+hyperserve_request_duration_seconds_bucket{model="a",host="x",le="+Inf"} 100
+hyperserve_request_duration_seconds_bucket{model="a",host="y",le="0.001"} 0
+hyperserve_request_duration_seconds_bucket{model="a",host="y",le="0.002"} 100
+hyperserve_request_duration_seconds_bucket{model="a",host="y",le="+Inf"} 100
+hyperserve_request_duration_seconds_bucket{model="other",host="y",le="+Inf"} 3
+hyperserve_plan_requests_total{model="a",plan="heun:1"} 4
+hyperserve_plan_requests_total{model="a",plan="other"} 2
+hyperserve_plan_seconds_total{model="a",plan="heun:1"} 2
+hyperserve_plan_seconds_total{model="a",plan="other"} 3
 hyperserve_rows_total{model="a",plan="heun:1",status="converged"} 70
 hyperserve_rows_total{model="b",plan="heun:1",status="converged"} 2
 hyperserve_rows_total{model="b",plan="heun:1",status="non_finite"} 1
@@ -58,16 +63,21 @@ class PrometheusTest(unittest.TestCase):
 
     def test_sums_over_the_labels_that_were_not_asked_for(self):
         samples = prometheus.parse(PAGE)
-        self.assertEqual(prometheus.histograms(samples, observe.LATENCY, ("model", "call", "plan")),
-                         {("a", "Sample", "heun:1"): [(0.001, 50), (0.002, 190), (math.inf, 200)]})
-        [(model, call, plan, requests, p50, p99)] = observe.latencies(samples, [])
-        self.assertEqual((model, call, plan, requests), ("a", "Sample", "heun:1", 200))
+        self.assertEqual(prometheus.histograms(samples, observe.LATENCY, ("model",))["a",],
+                         [(0.001, 50), (0.002, 190), (math.inf, 200)])
+        [(model, requests, p50, p99)] = observe.latencies(samples, [])
+        self.assertEqual((model, requests), ("a", 200))
         self.assertAlmostEqual(p50, 0.001 + 0.001 * 50 / 140)
         self.assertEqual(p99, 0.002)
-        later = PAGE.replace('le="0.002"} 90', 'le="0.002"} 91').replace('"OK",le="+Inf"} 100', '"OK",le="+Inf"} 101')
+        later = PAGE.replace('le="0.002"} 90', 'le="0.002"} 91').replace('"x",le="+Inf"} 100', '"x",le="+Inf"} 101')
         [(*_, requests, p50, _)] = observe.latencies(prometheus.parse(later), samples)
         self.assertEqual((requests, p50), (1, 0.0015))
         self.assertEqual(observe.latencies(samples, samples), [])
+        self.assertEqual(observe.plan_means(samples, []), [("a", "heun:1", 4, 0.5), ("a", "other", 2, 1.5)])
+        later = PAGE.replace('requests_total{model="a",plan="other"} 2', 'requests_total{model="a",plan="other"} 3')
+        later = later.replace('seconds_total{model="a",plan="other"} 3', 'seconds_total{model="a",plan="other"} 3.25')
+        self.assertEqual(observe.plan_means(prometheus.parse(later), samples), [("a", "other", 1, 0.25)])
+        self.assertEqual(observe.plan_means(samples, samples), [])
         self.assertEqual(observe.rows_by_status(samples), {"converged": 72, "non_finite": 1})
         self.assertEqual(observe.generations(samples), [("a", "heun", 3)])
 

@@ -162,7 +162,7 @@ class PrometheusTest(unittest.TestCase):
                 {f'hyperserve_request_duration_seconds_bucket{{{call}, le="0.842"}}': "0+9x79 720x60 720+9x200",
                  f'hyperserve_request_duration_seconds_bucket{{{call}, le="2.84"}}': "0+9x79 720+9x60 1260+9x200",
                  f'hyperserve_request_duration_seconds_bucket{{{call}, le="+Inf"}}': "0+9x79 720+9x60 1260+9x200"},
-                {"model": "m", "call": "Sample"}),
+                {"model": "m"}),
             "HyperserveMemory": (
                 {f"process_resident_memory_bytes{{{up}}}": "10x79 95x60 10x200", f"hyperserve_memory_max_bytes{{{up}}}": "100x319"}, {}),
             "HyperserveDeviceMemory": (

@@ -5,9 +5,10 @@ from concurrent import futures
 from demo import classify, flows, prometheus, text
 
 LATENCY = "hyperserve_request_duration_seconds"
+PLAN_REQUESTS, PLAN_SECONDS = "hyperserve_plan_requests_total", "hyperserve_plan_seconds_total"
 ROWS = "hyperserve_rows_total"
 GENERATION = "hyperserve_active_generation"
-FEW = 100  # a p99 of fewer requests means nothing
+FEW = 100  # the mean of fewer requests means little
 
 # Small requests of several plans. The acts before sent few large ones, too few for percentiles.
 ROWS_A_REQUEST = {classify.MODEL: 1, **dict.fromkeys(flows.MODELS, 16)}
@@ -33,11 +34,23 @@ def scrape(daemon):
 
 
 def latencies(samples, earlier):
-    """[(model, call, plan, requests, p50, p99)], sorted, for calls that have solved rows since `earlier`."""
-    later, before = (prometheus.histograms(s, LATENCY, ("model", "call", "plan")) for s in (samples, earlier))
+    """[(model, requests, p50, p99)], sorted, for models that have answered since `earlier`."""
+    later, before = (prometheus.histograms(s, LATENCY, ("model",)) for s in (samples, earlier))
     found = prometheus.increase(later, before)
     return [(*key, buckets[-1][1], prometheus.quantile(buckets, 0.5), prometheus.quantile(buckets, 0.99))
-            for key, buckets in sorted(found.items()) if buckets[-1][1] > 0 and key[2] != "none"]
+            for key, buckets in sorted(found.items()) if buckets[-1][1] > 0 and key != ("other",)]
+
+
+def by_plan(samples, family):
+    return {(s.labels["model"], s.labels["plan"]): s.value for s in samples if s.name == family}
+
+
+def plan_means(samples, earlier):
+    """[(model, plan, requests, mean seconds)], sorted, for plans that have answered since `earlier`."""
+    requests, seconds = (by_plan(samples, family) for family in (PLAN_REQUESTS, PLAN_SECONDS))
+    requests_before, seconds_before = (by_plan(earlier, family) for family in (PLAN_REQUESTS, PLAN_SECONDS))
+    more = {key: count - requests_before.get(key, 0) for key, count in requests.items()}
+    return [(*key, count, (seconds[key] - seconds_before.get(key, 0)) / count) for key, count in sorted(more.items()) if count > 0]
 
 
 def rows_by_status(samples):
@@ -58,16 +71,19 @@ def play(teller, daemon, data_dir, earlier, out):
         traffic(daemon, classify.find(data_dir, classify.IMAGE_FILE))
     page, samples = scrape(daemon)
     (out / "metrics.txt").write_text(page)
-    lines = latencies(samples, earlier)
-    shown = [line for line in lines if line[3] >= FEW]
-    teller.table(["model", "call", "plan", "requests", "p50 ms", "p99 ms"],
-                 [[model, call, plan, text.whole(requests), text.milliseconds(p50), text.milliseconds(p99)]
-                  for model, call, plan, requests, p50, p99 in shown])
-    teller.say(f"  since the refresh began, from the histogram {LATENCY}, linear within a bucket;")
+    teller.table(["model", "requests", "p50 ms", "p99 ms"],
+                 [[model, text.whole(requests), text.milliseconds(p50), text.milliseconds(p99)]
+                  for model, requests, p50, p99 in latencies(samples, earlier)])
+    teller.say(f"  since the refresh began, from the histogram {LATENCY}, linear within a bucket.")
+    lines = plan_means(samples, earlier)
+    shown = [line for line in lines if line[2] >= FEW]
+    teller.table(["model", "plan", "requests", "mean ms"],
+                 [[model, plan, text.whole(requests), text.milliseconds(mean)] for model, plan, requests, mean in shown])
+    teller.say(f"  from {PLAN_SECONDS} and {PLAN_REQUESTS};")
     teller.say(f"  {len(lines) - len(shown)} more lines, of fewer than {FEW} requests each, stand on the page alone.")
     rows = ", ".join(f"{text.whole(count)} {status}" for status, count in sorted(rows_by_status(samples).items()))
     teller.say(f"  rows solved: {rows}.")
     active = ", ".join(f"{model} {text.hypersolver(method)} {text.whole(number)}" for model, method, number in generations(samples))
     teller.say(f"  generations served: {active}.")
     teller.say(f"  the whole page: {out / 'metrics.txt'}")
-    return [dict(zip(("model", "call", "plan", "requests", "p50", "p99"), line)) for line in lines]
+    return [dict(zip(("model", "plan", "requests", "mean"), line)) for line in lines]

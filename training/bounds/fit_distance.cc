@@ -17,8 +17,8 @@
 #include "core/ode/solver_table.h"
 #include "core/ode/space.h"
 #include "training/data/recipe.pb.h"
-#include "training/fit/optimise.h"
 #include "training/fit/table_start.h"
+#include "training/optimise/optimise.h"
 
 namespace hyperserve {
 namespace {
@@ -57,6 +57,11 @@ std::vector<at::Tensor> States(const TensorSpace& space, const SolverTable<Table
   return states;
 }
 
+// [rows, channels, pixels]; a feature of a wide flow is a channel of one pixel.
+at::Tensor ByGroup(const at::Tensor& state) {
+  return state.dim() > 2 ? state.flatten(2) : state.unsqueeze(2);
+}
+
 Products ProductsOf(Coefficients kind, const std::vector<at::Tensor>& states,
                     const at::Tensor& end) {
   const at::Tensor truth = end.to(at::kDouble);
@@ -69,10 +74,10 @@ Products ProductsOf(Coefficients kind, const std::vector<at::Tensor>& states,
     design = at::cat(terms, 1).view({truth.size(0), 1, -1, 1});
     targets = truth.view({truth.size(0), -1, 1, 1});
   } else {
-    for (const at::Tensor& state : states) terms.push_back(state.flatten(2));
+    for (const at::Tensor& state : states) terms.push_back(ByGroup(state));
     terms.push_back(at::ones_like(terms.front()));
     design = at::stack(terms, 2);
-    targets = truth.flatten(2).unsqueeze(2);
+    targets = ByGroup(truth).unsqueeze(2);
   }
   const at::Tensor size = Norms(truth);
   return {.gram = at::matmul(design, design.transpose(2, 3)),
@@ -142,32 +147,25 @@ absl::StatusOr<at::Tensor> Polish(const Products& fitted, const Products& aside,
   at::Tensor scaled = (start * scale / size).detach().clone();
   scaled.requires_grad_(true);
   const auto readout = [&] { return scaled / scale; };
-  at::Tensor best = start;
-  double least = Spread(LogRatios(aside, start));
   training::Optimiser optimiser;
   optimiser.set_iterations(kIterations);
   optimiser.set_rate(3e-3);
   optimiser.set_final_rate(3e-5);
   optimiser.set_warm_up(20);
-  HS_RETURN_IF_ERROR(
-      Optimise({.what = what,
-                .optimiser = optimiser,
-                .parameters = {scaled},
-                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
-                  return LogRatios(fitted, readout()).var();
-                },
-                .figures = [&] { return absl::StrFormat("  best spread %.4f", least); },
-                .after =
-                    [&](int) {
-                      const at::NoGradGuard no_grad;
-                      const double spread = Spread(LogRatios(aside, readout()));
-                      if (spread < least) {
-                        least = spread;
-                        best = (readout() * size).detach().clone();
-                      }
-                      return absl::OkStatus();
-                    }}));
-  return best;
+  HS_ASSIGN_OR_RETURN(const Optimised polished,
+                      Optimise({.what = what,
+                                .optimiser = optimiser,
+                                .tensors = {{"readout", scaled}},
+                                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
+                                  return LogRatios(fitted, readout()).var();
+                                },
+                                .held_out = [&]() -> absl::StatusOr<double> {
+                                  const at::NoGradGuard no_grad;
+                                  return Spread(LogRatios(aside, readout()));
+                                },
+                                .error_name = "spread"}));
+  if (polished.best_iteration == 0) return start;
+  return polished.tensors.at("readout").to(scale.device()) / scale * size;
 }
 
 TensorMap TensorsOf(const at::Tensor& readout, int evaluations, Coefficients kind) {

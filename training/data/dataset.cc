@@ -17,13 +17,13 @@
 #include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
+#include "training/data/signal.h"
 
 namespace hyperserve {
 namespace {
 
 constexpr uint64_t kFitSet = 0, kValidationSet = 1, kHeldOutSet = 2;
 constexpr int64_t kPointNumbers = 2;  // of a density
-constexpr int64_t kPointsBytesMax = int64_t{4} << 30;
 
 // The sets of points share no row: they differ in the upper half of the seed.
 uint64_t SeedOf(uint64_t seed, uint64_t set) { return seed | (set << 32); }
@@ -57,39 +57,78 @@ absl::StatusOr<std::vector<int64_t>> LabelsIn(RowsFile file, int64_t classes) {
   return labels;
 }
 
-// The finite numbers of a file of points, [rows, shape].
-absl::StatusOr<HostTensor> PointsIn(const std::string& path, const Shape& shape) {
+// The rows of a file, [rows, shape of the input]; those of a flow are F32.
+absl::StatusOr<HostTensor> PointsIn(const std::string& path, const InputSpec& input, bool flow) {
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadRows(path, ""));
   const std::string name = file.name;
-  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), shape, 0));
+  HS_ASSIGN_OR_RETURN(HostTensor rows, FitRows(std::move(file), input.shape, 0));
+  if (!flow) return AsInputs(std::move(rows), input, name);
   rows = ConvertedTo(rows.view(), Dtype::kF32);
   return AsInputs(std::move(rows), {}, name);
 }
 
-// Their conditions, [rows, shape].
-absl::StatusOr<HostTensor> ConditionsIn(const std::string& path, const Shape& shape, int64_t rows) {
-  HS_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kPointsBytesMax));
-  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Parse(std::move(bytes));
-  if (!file.ok()) {
+// The places of a file's rows in their order of use: held-out rows, rows to fit on, validation.
+struct Places {
+  std::vector<int64_t> order;
+  int64_t held_out = 0, fitted = 0;
+
+  std::span<const int64_t> OfHeldOut() const { return std::span(order).first(held_out); }
+  std::span<const int64_t> OfFitted() const { return std::span(order).subspan(held_out, fitted); }
+  std::span<const int64_t> OfValidation() const {
+    return std::span(order).subspan(held_out + fitted);
+  }
+};
+
+absl::StatusOr<Places> PlacesOf(const Recipe& recipe, int64_t count, const std::string& path) {
+  const training::Points& parts = PartsOf(recipe);
+  Places places{.order = std::vector<int64_t>(count),
+                .held_out = parts.held_out_rows(),
+                .fitted = count - parts.held_out_rows() - parts.validation_rows()};
+  if (places.fitted < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": points of a model with a condition are a safetensors file with the ",
-                     "tensors x and condition"));
+        absl::StrCat(path, ": ", count, " rows; validation_rows ", parts.validation_rows(),
+                     " and held_out_rows ", parts.held_out_rows(), " leave nothing to fit on"));
   }
-  const absl::StatusOr<TensorView> view = file->Find("condition");
-  if (!view.ok()) return Annotate(view.status(), path);
-  Shape wanted = shape;
-  wanted.insert(wanted.begin(), rows);
-  if (view->shape != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": condition is ", ShapeText(view->shape),
-                                                   ", wanted is ", ShapeText(wanted)));
+  std::iota(places.order.begin(), places.order.end(), 0);
+  RandomStream stream(static_cast<uint64_t>(recipe.seed()), RandomPurpose::kData);
+  for (int64_t i = count - 1; i > 0; --i) {
+    std::swap(places.order[i], places.order[stream.Below(i + 1)]);
   }
-  return AsInputs(ConvertedTo(*view, Dtype::kF32), {}, path + ": condition");
+  return places;
 }
+
+// What stands beside them in the file under this name, [rows, shape].
+absl::StatusOr<HostTensor> BesidePoints(const std::string& path, const char* name, Shape shape,
+                                        int64_t rows) {
+  HS_ASSIGN_OR_RETURN(const RowsFile file, ReadTensorBeside(path, name));
+  shape.insert(shape.begin(), rows);
+  if (file.rows.shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(file.name, " is ", ShapeText(file.rows.shape),
+                                                   ", wanted is ", ShapeText(shape)));
+  }
+  return AsInputs(ConvertedTo(file.rows.view(), Dtype::kF32), {}, file.name);
+}
+
+// Of one row: the outputs of a regressor, or the states of a trajectory at its depths.
+absl::StatusOr<Shape> AnswerShape(const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(Shape shape, StateShape(spec));
+  if (HasOutputs(spec.kind)) return OutputShape(spec.head, shape);
+  shape.insert(shape.begin(), std::ssize(spec.save_at));
+  return shape;
+}
+
+constexpr HostTensor SolveInputs::*kBeside[] = {&SolveInputs::condition, &SolveInputs::answer};
 
 SolveInputs AtPlaces(const SolveInputs& all, std::span<const int64_t> places) {
   SolveInputs some{.entry = all.entry, .rows = RowsAt(all.rows.view(), places)};
-  if (!all.condition.shape.empty()) some.condition = RowsAt(all.condition.view(), places);
+  for (const auto part : kBeside) {
+    if (!(all.*part).shape.empty()) some.*part = RowsAt((all.*part).view(), places);
+  }
   return some;
+}
+
+std::string DigestOf(const HostTensor& rows) {
+  return Sha256({reinterpret_cast<const char*>(rows.bytes.data()), rows.bytes.size()});
 }
 
 absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::string_view what) {
@@ -103,10 +142,17 @@ absl::StatusOr<SolveInputs> FirstOf(const SolveInputs& set, int64_t rows, std::s
 SolveInputs RowsOf(const SolveInputs& inputs, int64_t begin, int64_t rows) {
   SolveInputs part{.entry = inputs.entry,
                    .rows = HostTensor::CopyOf(RowsOf(inputs.rows.view(), begin, rows))};
-  if (!inputs.condition.shape.empty()) {
-    part.condition = HostTensor::CopyOf(RowsOf(inputs.condition.view(), begin, rows));
+  for (const auto beside : kBeside) {
+    if ((inputs.*beside).shape.empty()) continue;
+    part.*beside = HostTensor::CopyOf(RowsOf((inputs.*beside).view(), begin, rows));
   }
   return part;
+}
+
+std::string LabelledImages::Digest() const {
+  const std::string_view of_labels(reinterpret_cast<const char*>(labels.data()),
+                                   labels.size() * sizeof(labels[0]));
+  return Sha256Hex(DigestOf(images) + Sha256(of_labels));
 }
 
 absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart part,
@@ -120,6 +166,26 @@ absl::StatusOr<LabelledImages> LoadImages(const std::string& folder, ImagePart p
   if (result.images.shape[0] == result.rows()) return result;
   return absl::InvalidArgumentError(
       absl::StrCat(folder, ": ", result.images.shape[0], " images and ", result.rows(), " labels"));
+}
+
+absl::StatusOr<LabelledImages> LoadLabelled(const Recipe& recipe, const InputSpec& input,
+                                            int64_t classes, ImagePart part,
+                                            const std::string& data) {
+  if (!recipe.data().has_points()) return LoadImages(data, part, input, classes);
+  HS_ASSIGN_OR_RETURN(const HostTensor rows, PointsIn(data, input, /*flow=*/false));
+  HS_ASSIGN_OR_RETURN(RowsFile file, ReadTensorBeside(data, "y"));
+  HS_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, LabelsIn(std::move(file), classes));
+  if (rows.shape[0] != static_cast<int64_t>(labels.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(data, ": ", rows.shape[0], " rows of x and ", labels.size(), " labels in y"));
+  }
+  HS_ASSIGN_OR_RETURN(const Places places, PlacesOf(recipe, rows.shape[0], data));
+  const std::span<const int64_t> wanted = part == ImagePart::kTest
+                                              ? places.OfHeldOut()
+                                              : std::span(places.order).subspan(places.held_out);
+  LabelledImages some{.images = RowsAt(rows.view(), wanted), .labels = {}};
+  for (const int64_t place : wanted) some.labels.push_back(labels[place]);
+  return some;
 }
 
 absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec,
@@ -145,33 +211,29 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   return absl::OkStatus();
 }
 
-absl::Status InputSource::TakePoints(const Recipe& recipe, const std::string& path) {
-  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, shape_));
-  HostTensor conditions;
+absl::Status InputSource::TakePoints(const Recipe& recipe, const ModelSpec& spec,
+                                     const std::string& path) {
+  const bool flow = entry_ == Entry::kState;
+  HS_ASSIGN_OR_RETURN(const HostTensor points, PointsIn(path, spec.input, flow));
+  HostTensor conditions, answers;
   if (!condition_.empty()) {
-    HS_ASSIGN_OR_RETURN(conditions, ConditionsIn(path, condition_, points.shape[0]));
+    HS_ASSIGN_OR_RETURN(conditions, BesidePoints(path, "condition", condition_, points.shape[0]));
   }
-  const training::Points& parts =
-      recipe.data().has_states() ? recipe.data().states() : recipe.data().points();
-  const int64_t count = points.shape[0], held_out = parts.held_out_rows(),
-                fitted = count - held_out - parts.validation_rows();
-  if (fitted < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", count, " rows; validation_rows ",
-                                                   parts.validation_rows(), " and held_out_rows ",
-                                                   held_out, " leave nothing to fit on"));
+  if (recipe.data().has_pairs()) {
+    HS_ASSIGN_OR_RETURN(const Shape answer, AnswerShape(spec));
+    HS_ASSIGN_OR_RETURN(answers, BesidePoints(path, "y", answer, points.shape[0]));
   }
-  std::vector<int64_t> order(count);
-  std::iota(order.begin(), order.end(), 0);
-  RandomStream stream(seed_, RandomPurpose::kData);
-  for (int64_t i = count - 1; i > 0; --i) std::swap(order[i], order[stream.Below(i + 1)]);
-  const std::span<const int64_t> places = order;
-  const SolveInputs all{.rows = points, .condition = std::move(conditions)};
-  files_ = Sets{.training = AtPlaces(all, places.subspan(held_out, fitted)),
-                .validation = AtPlaces(all, places.last(parts.validation_rows())),
-                .held_out = AtPlaces(all, places.first(held_out))};
+  HS_ASSIGN_OR_RETURN(const Places places, PlacesOf(recipe, points.shape[0], path));
+  const SolveInputs all{.entry = entry_,
+                        .rows = points,
+                        .condition = std::move(conditions),
+                        .answer = std::move(answers)};
+  files_ = Sets{.training = AtPlaces(all, places.OfFitted()),
+                .validation = AtPlaces(all, places.OfValidation()),
+                .held_out = AtPlaces(all, places.OfHeldOut())};
   if (from_noise_) {  // to fit on, each batch draws its own
-    files_->validation.rows = Noise(kValidationSet, 0, parts.validation_rows());
-    files_->held_out.rows = Noise(kHeldOutSet, 0, held_out);
+    files_->validation.rows = Noise(kValidationSet, 0, files_->validation.count());
+    files_->held_out.rows = Noise(kHeldOutSet, 0, files_->held_out.count());
   }
   return absl::OkStatus();
 }
@@ -190,6 +252,41 @@ absl::Status InputSource::TakeDensity(const std::string& name) {
                    " numbers as their condition, condition.shape of the model says ", features));
 }
 
+absl::Status InputSource::TakeSignal(const Recipe& recipe, const ModelSpec& spec) {
+  HS_ASSIGN_OR_RETURN(signal_, Signal::Make(recipe.data().signal()));
+  signal_start_ = spec.span[0];
+  signal_depths_ = spec.save_at;
+  const Shape components = {recipe.data().signal().components_size()};
+  HS_ASSIGN_OR_RETURN(const Shape state, StateShape(spec));
+  if (spec.kind == ModelKind::kTrajectory && shape_ == components && state == components) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.signal has ", ShapeText(components),
+                   " components: it wants a trajectory whose input and state have that shape"));
+}
+
+// What a recipe may take rows from for a model of this kind.
+absl::Status CheckSource(const training::Data& data, ModelKind kind) {
+  if (kind == ModelKind::kFlow) {
+    if (!data.has_idx() && !data.has_pairs() && !data.has_signal()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "data.idx is for classifiers, data.pairs and data.signal for regressors and trajectories; "
+        "a "
+        "flow takes data.density, data.points or data.states");
+  }
+  if (kind == ModelKind::kClassifier) {
+    if (data.has_idx() || data.has_points()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "data.density and data.states are for flows; a classifier takes data.idx, or data.points "
+        "with rows of its input");
+  }
+  if (data.has_pairs() || data.has_points() || data.has_signal()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a ", Absl(ModelKindName(kind)),
+                   " takes data.pairs, data.points, or if it is a trajectory data.signal"));
+}
+
 absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelSpec& spec,
                                               Direction direction, const std::string& data) {
   InputSource source;
@@ -197,12 +294,16 @@ absl::StatusOr<InputSource> InputSource::Make(const Recipe& recipe, const ModelS
   source.shape_ = spec.input.shape;
   source.condition_ = spec.condition;
   source.from_noise_ = direction == Direction::kNoiseToData && !recipe.data().has_states();
-  if (spec.kind != ModelKind::kFlow) {
+  if (spec.kind != ModelKind::kFlow) source.entry_ = Entry::kInput;
+  HS_RETURN_IF_ERROR(CheckSource(recipe.data(), spec.kind));
+  if (recipe.data().has_idx()) {
     HS_RETURN_IF_ERROR(source.TakeImages(recipe, spec, data));
+  } else if (recipe.data().has_signal()) {
+    HS_RETURN_IF_ERROR(source.TakeSignal(recipe, spec));
   } else if (source.from_noise_ && spec.condition.empty()) {
     return source;
-  } else if (recipe.data().has_points() || recipe.data().has_states()) {
-    HS_RETURN_IF_ERROR(source.TakePoints(recipe, data));
+  } else if (!recipe.data().has_density()) {
+    HS_RETURN_IF_ERROR(source.TakePoints(recipe, spec, data));
   } else {
     HS_RETURN_IF_ERROR(source.TakeDensity(recipe.data().density()));
   }
@@ -220,7 +321,19 @@ HostTensor InputSource::Noise(uint64_t set, int64_t first, int64_t rows) const {
   return result;
 }
 
+// Rows off the signal by a normal error; the signal is their answer.
+SolveInputs InputSource::OffSignal(uint64_t set, int64_t first, int64_t rows) const {
+  SolveInputs inputs{.entry = Entry::kInput, .rows = Noise(set, first, rows)};
+  signal_->Surround(signal_start_, inputs.rows.as<float>());
+  Shape shape = shape_;
+  shape.insert(shape.begin(), {rows, std::ssize(signal_depths_)});
+  inputs.answer = HostTensor::Zeros(Dtype::kF32, shape);
+  signal_->Repeat(signal_depths_, inputs.answer.as<float>());
+  return inputs;
+}
+
 SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const {
+  if (signal_.has_value()) return OffSignal(set, first, rows);
   SolveInputs inputs;
   if (from_noise_) inputs.rows = Noise(set, first, rows);
   if (!density_.has_value()) return inputs;
@@ -257,6 +370,17 @@ absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
 std::optional<int64_t> InputSource::validation_rows() const {
   if (!files_.has_value()) return std::nullopt;
   return files_->validation.count();
+}
+
+std::string InputSource::Digest() const {
+  std::string digests;
+  if (files_.has_value()) {
+    for (const SolveInputs* set : {&files_->training, &files_->validation, &files_->held_out}) {
+      digests += DigestOf(set->rows) + DigestOf(set->condition);
+      if (!set->answer.shape.empty()) digests += DigestOf(set->answer);
+    }
+  }
+  return Sha256Hex(digests);
 }
 
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {

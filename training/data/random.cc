@@ -34,6 +34,14 @@ uint32_t RandomStream::Word() {
   return words_[used_++];
 }
 
+void RandomStream::Seek(uint64_t drawn) {
+  block_ = drawn / 4;
+  used_ = 4;
+  if (drawn % 4 == 0) return;
+  Word();  // the first of its block
+  used_ = static_cast<int>(drawn % 4);
+}
+
 int64_t RandomStream::Below(int64_t count) {
   // The bias of the multiplication is count / 2^32, far too small to matter.
   return static_cast<int64_t>((static_cast<uint64_t>(Word()) * static_cast<uint64_t>(count)) >> 32);

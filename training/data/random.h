@@ -30,6 +30,10 @@ class RandomStream {
   // A number in [0, count). Precondition: 0 < count < 2^31.
   int64_t Below(int64_t count);
 
+  // Words that were drawn so far; Seek goes to where so many were.
+  uint64_t drawn() const { return 4 * block_ + used_ - 4; }
+  void Seek(uint64_t drawn);
+
  private:
   uint64_t seed_;
   RandomPurpose purpose_;

@@ -15,6 +15,7 @@
 #include "core/plan/smallest_tolerance.h"
 #include "hyperserve/v1/model.pb.h"
 #include "training/data/density.h"
+#include "training/data/signal.h"
 
 namespace hyperserve {
 namespace {
@@ -55,11 +56,18 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
                            "from 0 to rate"));
   HS_RETURN_IF_ERROR(Check(o.warm_up() >= 0, field + ".warm_up", "not negative"));
   HS_RETURN_IF_ERROR(Check(o.weight_decay() >= 0, field + ".weight_decay", "not negative"));
+  HS_RETURN_IF_ERROR(Check(o.patience() >= 0, field + ".patience", "not negative"));
   return Check(o.clip_norm() >= 0, field + ".clip_norm", "not negative");
 }
 
 absl::Status CheckModelFit(const training::ModelFit& fit) {
   HS_RETURN_IF_ERROR(CheckOptimiser(fit.optimiser(), "fit.optimiser"));
+  HS_RETURN_IF_ERROR(Check(fit.check_every() >= 0, "fit.check_every", "not negative"));
+  HS_RETURN_IF_ERROR(Check((fit.check_every() > 0) == (fit.check_rows() > 0), "fit.check_rows",
+                           "above 0 with fit.check_every, and 0 without"));
+  HS_RETURN_IF_ERROR(Check(fit.optimiser().patience() == 0 || fit.check_every() > 0,
+                           "fit.optimiser.patience",
+                           "needs fit.check_every and fit.check_rows, as 100 and 2000"));
   HS_RETURN_IF_ERROR(Check(fit.drop_condition() >= 0 && fit.drop_condition() < 1,
                            "fit.drop_condition", "from 0 to below 1"));
   if (fit.has_flow_matching()) {
@@ -222,6 +230,10 @@ absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
   return Check(calibrate.batch() >= 1, "calibrate.batch", "at least 1");
 }
 
+const char* PartsName(const training::Data& data) {
+  return data.has_states() ? "data.states" : data.has_pairs() ? "data.pairs" : "data.points";
+}
+
 absl::Status CheckParts(const training::Points& points, std::string_view name) {
   HS_RETURN_IF_ERROR(Check(points.validation_rows() >= kProbeRowsMax,
                            absl::StrCat(Absl(name), ".validation_rows"),
@@ -245,13 +257,15 @@ absl::Status Validate(const Recipe& recipe) {
                                absl::StrCat("at least ", kProbeRowsMax)));
       break;
     case training::Data::kPoints:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().points(), "data.points"));
-      break;
+    case training::Data::kPairs:
     case training::Data::kStates:
-      HS_RETURN_IF_ERROR(CheckParts(recipe.data().states(), "data.states"));
+      HS_RETURN_IF_ERROR(CheckParts(PartsOf(recipe), PartsName(recipe.data())));
+      break;
+    case training::Data::kSignal:
+      HS_RETURN_IF_ERROR(Annotate(Signal::Make(recipe.data().signal()).status(), "data.signal"));
       break;
     default:
-      return Wrong("data", "names no source: idx, density, points or states");
+      return Wrong("data", "names no source: idx, density, points, states, pairs or signal");
   }
   if (recipe.has_model()) HS_RETURN_IF_ERROR(Annotate(RecipeModelSpec(recipe).status(), "model"));
   if (recipe.has_fit()) HS_RETURN_IF_ERROR(CheckModelFit(recipe.fit()));
@@ -286,7 +300,7 @@ std::vector<Tier> RecipeTiers(const Recipe& recipe) {
 std::string RecipeDigest(const Recipe& recipe) { return Sha256Hex(CanonicalBytes(recipe)); }
 
 absl::Status CheckConditionSource(const ModelSpec& spec) {
-  if (spec.condition.empty() || spec.kind == ModelKind::kFlow) return absl::OkStatus();
+  if (spec.condition.empty() || spec.kind != ModelKind::kClassifier) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "condition.shape is ", ShapeText(spec.condition),
       ", and the trainer's images come without conditions; fit the net elsewhere, and publish it"));
@@ -314,6 +328,8 @@ absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, cons
 absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model) {
   const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
   HS_RETURN_IF_ERROR(CheckServable(model.spec(), learned.direction(), "solver.learned"));
+  HS_RETURN_IF_ERROR(Check(model.spec().kind != ModelKind::kTrajectory, "hypersolver.solver",
+                           "a learned solver gives no states on the way, a trajectory's answer"));
   v1::HypersolverSpec proto;
   proto.set_format(1);
   proto.set_method("learned");

@@ -21,6 +21,17 @@ using training::Recipe;
 absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
 absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
 
+// The parts of a file of rows, whether it holds points, pairs or states.
+inline const training::Points& PartsOf(const Recipe& recipe) {
+  const training::Data& data = recipe.data();
+  return data.has_states() ? data.states() : data.has_pairs() ? data.pairs() : data.points();
+}
+// The validation rows that the recipe sets aside in files; of a density, which draws them, 0.
+inline int ValidationRows(const Recipe& recipe) {
+  if (recipe.data().has_idx()) return recipe.data().idx().validation_rows();
+  return PartsOf(recipe).validation_rows();
+}
+
 // The tiers in which calibration measures; never none.
 std::vector<Tier> RecipeTiers(const Recipe& recipe);
 

@@ -1,7 +1,6 @@
 #include "training/fit/fit_hypersolver.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "absl/strings/str_format.h"
@@ -19,17 +18,18 @@
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
-#include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
 #include "training/fit/trajectory.h"
 #include "training/fit/truth.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/rivals.h"
+#include "training/optimise/optimise.h"
 
 namespace hyperserve {
 namespace {
 
+constexpr char kTruthBatches[] = "truth.batches";  // in the state of a fit
 constexpr char kAnother[] =
     "the generation to start from is of another method, direction, inputs or net than the recipe";
 
@@ -82,18 +82,16 @@ class Fit {
         validation_(std::move(validation)),
         stream_(recipe.seed(), RandomPurpose::kBatches) {}
 
-  absl::Status Run(TensorMap initial);
-  const TensorMap& best() const { return best_; }
-  int best_iteration() const { return best_iteration_; }
-  double best_score() const { return best_score_; }
+  absl::StatusOr<Optimised> Run(TensorMap initial);
 
  private:
   TensorSpace Space(std::optional<Net> correction) const;
   void ExpectWork();
-  absl::Status SwapTruth();
+  absl::Status SolveTruth();
   absl::StatusOr<at::Tensor> Loss(int iteration);
-  absl::Status Check(int iteration);
-  absl::Status KeepIfBest(int iterations);
+  absl::StatusOr<double> ErrorToBase();
+  void Save(TensorMap& state) const;
+  void Load(const TensorMap& state);
 
   const Recipe& recipe_;
   const training::HypersolverFit& fit_;
@@ -104,14 +102,11 @@ class Fit {
   RandomStream stream_;
   TensorMap tensors_;
   std::optional<TensorSpace> corrected_;
-  std::optional<TruthBatch> truth_;
-  int64_t truth_batches_ = 0;
+  int64_t truth_batches_ = 0;        // so far
+  std::optional<TruthBatch> truth_;  // the last of them; nullopt: not solved yet
   TimeLeft time_left_;
   size_t step_kind_ = 0, truth_kind_ = 0, check_kind_ = 0;
   std::map<int, double> base_errors_;  // of the candidates, on the validation rows
-  TensorMap best_;
-  int best_iteration_ = 0;
-  double best_score_ = std::numeric_limits<double>::infinity();
 };
 
 TensorSpace Fit::Space(std::optional<Net> correction) const {
@@ -123,8 +118,8 @@ TensorSpace Fit::Space(std::optional<Net> correction) const {
   return TensorSpace(std::move(space));
 }
 
-absl::Status Fit::SwapTruth() {
-  const SolveInputs inputs = source_.Training(truth_batches_++, fit_.truth_rows());
+absl::Status Fit::SolveTruth() {
+  const SolveInputs inputs = source_.Training(truth_batches_ - 1, fit_.truth_rows());
   HS_ASSIGN_OR_RETURN(const at::Tensor start,
                       InitialState(options_.model, inputs, options_.device));
   const at::Tensor condition = ConditionOf(inputs, options_.device);
@@ -145,7 +140,11 @@ absl::Status Fit::SwapTruth() {
 absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
   const int swapping = iteration - fit_.pretrain_iterations();
   if (iteration == 0 || (swapping >= 0 && swapping % fit_.swap_every() == 0)) {
-    HS_RETURN_IF_ERROR(time_left_.Timed(truth_kind_, [this] { return SwapTruth(); }));
+    ++truth_batches_;
+    truth_.reset();
+  }
+  if (!truth_.has_value()) {
+    HS_RETURN_IF_ERROR(time_left_.Timed(truth_kind_, [this] { return SolveTruth(); }));
   }
   const int steps = fit_.steps(static_cast<int>(stream_.Below(fit_.steps_size())));
   const int64_t rows = fit_.optimiser().batch();
@@ -160,15 +159,20 @@ absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
   return loss;
 }
 
-absl::Status Fit::Check(int iteration) {
-  const int done = iteration + 1;
-  const bool due = done % fit_.check_every() == 0 || done == fit_.optimiser().iterations();
-  if (!due) return absl::OkStatus();
-  return time_left_.Timed(check_kind_, [&] { return KeepIfBest(done); });
+void Fit::Save(TensorMap& state) const {
+  SaveStream(stream_, state);
+  state[kTruthBatches] = at::tensor({truth_batches_}, at::kLong);
 }
 
-// Measures the correction on the validation rows as it would be served, and keeps the best weights.
-absl::Status Fit::KeepIfBest(int iterations) {
+void Fit::Load(const TensorMap& state) {
+  LoadStream(state, stream_);
+  truth_batches_ = state.at(kTruthBatches).item<int64_t>();
+  truth_.reset();
+}
+
+// The mean over the candidates of the correction's error in units of its base method's, on the
+// validation rows, as it would be served.
+absl::StatusOr<double> Fit::ErrorToBase() {
   HS_ASSIGN_OR_RETURN(const auto candidate,
                       Hypersolver::FromBytes(PrintHypersolverSpec(spec_),
                                              SerializeTensors(tensors_), *options_.model));
@@ -178,12 +182,7 @@ absl::Status Fit::KeepIfBest(int iterations) {
                         validation_.MeanError(FixedOf(spec_.method, steps, true), candidate));
     score += error / base_error / base_errors_.size();
   }
-  if (score < best_score_) {
-    best_score_ = score;
-    best_iteration_ = iterations;
-    best_ = Snapshot(tensors_);
-  }
-  return absl::OkStatus();
+  return score;
 }
 
 // Steps, new true solutions and checks cost differently, and the first phase has none of the second
@@ -197,7 +196,7 @@ void Fit::ExpectWork() {
   check_kind_ = time_left_.Expect((iterations - 1) / fit_.check_every() + 2, 1);
 }
 
-absl::Status Fit::Run(TensorMap initial) {
+absl::StatusOr<Optimised> Fit::Run(TensorMap initial) {
   ExpectWork();
   for (const int steps : spec_.steps) {
     HS_ASSIGN_OR_RETURN(base_errors_[steps],
@@ -206,17 +205,21 @@ absl::Status Fit::Run(TensorMap initial) {
   tensors_ = TrainableCopies(initial, options_.device);
   HS_ASSIGN_OR_RETURN(Net net, Net::Make(spec_.net, "net", tensors_));
   corrected_.emplace(Space(std::move(net)));
-  HS_RETURN_IF_ERROR(time_left_.Timed(  // a refresh is never worse than what it starts from
-      check_kind_, [this] { return KeepIfBest(0); }));
-  return Optimise(
-      {.what = absl::StrCat(recipe_.name(), " hyper_", PrintMethod(spec_.method)),
-       .optimiser = fit_.optimiser(),
-       .parameters = Fitted(tensors_),
-       .time_left = &time_left_,
-       .step_kind = step_kind_,
-       .loss = [this](int iteration) { return Loss(iteration); },
-       .figures = [this] { return absl::StrFormat("  best error / base %.4f", best_score_); },
-       .after = [this](int iteration) { return Check(iteration); }});
+  const std::string plan = absl::StrCat("hyper_", PrintMethod(spec_.method));
+  return Optimise({.what = absl::StrCat(recipe_.name(), " ", plan),
+                   .optimiser = fit_.optimiser(),
+                   .tensors = tensors_,
+                   .loss = [this](int iteration) { return Loss(iteration); },
+                   .held_out = [this] { return ErrorToBase(); },
+                   .check_every = fit_.check_every(),
+                   .error_name = "error / base",
+                   .save = [this](TensorMap& state) { Save(state); },
+                   .load = [this](const TensorMap& state) { Load(state); },
+                   .checkpoints = options_.checkpoints,
+                   .checkpoint = plan,
+                   .time_left = &time_left_,
+                   .step_kind = step_kind_,
+                   .check_kind = check_kind_});
 }
 
 // Measures every candidate K on the held-out rows and chooses the K to claim.
@@ -284,6 +287,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(
       const InputSource source,
       InputSource::Make(recipe, model.spec(), result.spec.direction, options.data_folder));
+  if (options.checkpoints != nullptr) options.checkpoints->Identify("data", source.Digest());
   HS_ASSIGN_OR_RETURN(const SolveInputs validation_rows,
                       source.Validation(fit_recipe.check_rows()));
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
@@ -292,16 +296,20 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                                                         result.spec.direction, validation_rows));
   HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
   Fit fit(recipe, options, result.spec, source, std::move(validation));
-  HS_RETURN_IF_ERROR(CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
+  HS_ASSIGN_OR_RETURN(const Optimised fitted,
+                      CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
 
   HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
                                                       result.spec.direction, held_out_rows));
-  const std::string weights = SerializeTensors(fit.best());
+  const std::string weights = SerializeTensors(fitted.tensors);
   HS_RETURN_IF_ERROR(MeasureAndClaim(options, held_out, weights, result));
-  result.remarks = {absl::StrCat("best of iteration ", fit.best_iteration())};
+  result.remarks = {absl::StrCat("best of iteration ", fitted.best_iteration)};
+  if (!fitted.Remark().empty()) result.remarks.push_back(fitted.Remark());
+  result.curves = {
+      {.fit = absl::StrCat("hyper_", PrintMethod(result.spec.method)), .points = fitted.curve}};
   result.spec.provenance = ProvenanceOf(recipe, options);
-  result.spec.provenance["best_iteration"] = absl::StrCat(fit.best_iteration());
-  result.spec.provenance["validation_error_to_base"] = absl::StrFormat("%.4f", fit.best_score());
+  result.spec.provenance["best_iteration"] = absl::StrCat(fitted.best_iteration);
+  result.spec.provenance["validation_error_to_base"] = absl::StrFormat("%.4f", fitted.error);
   FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", weights},

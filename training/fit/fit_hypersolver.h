@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/engine/device_runtime.h"
@@ -16,6 +17,8 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "training/data/recipe.h"
+#include "training/optimise/checkpoints.h"
+#include "training/optimise/curve.h"
 
 namespace hyperserve {
 
@@ -26,6 +29,7 @@ struct HypersolverFitOptions {
   DeviceRuntime* runtime = nullptr;           // of the same device; must outlive the call
   std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
   std::vector<GenerationFiles> joined = {};   // FitLearned: it fits nothing, takes their tables
+  Checkpoints* checkpoints = nullptr;         // of this run; null: none
 };
 
 struct FittedHypersolver {
@@ -34,6 +38,7 @@ struct FittedHypersolver {
   Calibration calibration;                  // the correction's plans
   std::vector<PlanCalibration> base_plans;  // the base method at the same K, in the same order
   std::vector<std::string> remarks;         // for people; of learned solvers one for each n
+  std::vector<Curve> curves;
 };
 
 // What every generation of this fit tells of its making.
@@ -46,8 +51,8 @@ std::map<std::string, std::string> ProvenanceOf(const Recipe& recipe,
 // hours; writes no file.
 //
 // kFailedPrecondition: it may claim no K, or `start_from` is of another method, direction, inputs
-// or net. kInvalidArgument: the recipe lacks a part or does not fit the model. kCancelled: stopped
-// by a signal. kInternal: the loss is not finite.
+// or net. kInvalidArgument: the recipe lacks a part or does not fit the model. Also fails as
+// Optimise does.
 inline constexpr double kClaimRatio = 0.95;
 absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                                                  const HypersolverFitOptions& options);

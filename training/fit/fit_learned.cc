@@ -177,13 +177,14 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
                            .net_seed = recipe.seed(),
                            .starts = StartsOf(*options.model, table.evaluations),
                            .from = earlier.Of(spec, table),
-                           .time_left = &time_left},
+                           .time_left = &time_left,
+                           .checkpoints = options.checkpoints},
                    .start = {}};
     work.start = StartTable(work.solves, work.truth, checks, work.fit);
     const double step = StepSeconds(work.solves, work.start, work.truth, batch);
     work.fit.step_kind = time_left.Expect(iterations, step);
     // It evaluates forth only, on rows of its own.
-    work.fit.check_kind = time_left.Expect((iterations - 1) / fit.check_every() + 1,
+    work.fit.check_kind = time_left.Expect((iterations - 1) / fit.check_every() + 2,
                                            step * fit.check_rows() / batch / 3);
     works.push_back(std::move(work));
     progress.Advance(1);
@@ -284,10 +285,11 @@ absl::StatusOr<std::vector<Contest>> Measure(const HypersolverFitOptions& option
 
 std::string RemarkOf(const Contest& contest) {
   const FittedTable& fitted = *contest.fitted;
-  const std::string origin = fitted.joined.empty()
-                                 ? absl::StrFormat("started at %s, best of iteration %d",
-                                                   fitted.start, fitted.best_iteration)
-                                 : absl::StrFormat("joined (%s)", fitted.joined);
+  const std::string origin =
+      fitted.joined.empty()
+          ? absl::StrFormat("started at %s, best of iteration %d%s%s", fitted.start,
+                            fitted.best_iteration, fitted.remark.empty() ? "" : ", ", fitted.remark)
+          : absl::StrFormat("joined (%s)", fitted.joined);
   return absl::StrFormat("%s, %.3f of the error of %s%s", origin,
                          contest.learned.error_mean / contest.rival.error_mean,
                          PrintPlan(contest.rival.plan),
@@ -310,6 +312,7 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
   HS_ASSIGN_OR_RETURN(const std::string probe,
                       ProbeBytes(source, recipe.hypersolver().probe_rows()));
+  if (options.checkpoints != nullptr) options.checkpoints->Identify("data", source.Digest());
   using Tables = absl::StatusOr<std::vector<FittedTable>>;
   HS_ASSIGN_OR_RETURN(const std::vector<FittedTable> tables,
                       CatchExceptions("training", [&]() -> Tables {
@@ -328,6 +331,7 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
     const Contest& contest = contests[i];
     result.remarks.push_back(
         absl::StrCat(PrintPlan(contest.learned.plan), ": ", RemarkOf(contest)));
+    if (contest.fitted->joined.empty()) result.curves.push_back(contest.fitted->curve);
     if (!contest.kept) continue;
     result.spec.steps.push_back(all.steps[i]);
     result.spec.tables.push_back(all.tables[i]);

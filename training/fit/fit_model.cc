@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <span>
-#include <vector>
+#include <utility>
+#include <variant>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/engine/batch_spec.h"
-#include "core/engine/engine.h"
-#include "core/engine/readable/tensor_space.h"
+#include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
 #include "core/model/layers/layer.h"
@@ -22,28 +19,22 @@
 #include "core/ode/tableau.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
-#include "training/data/image_files.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
-#include "training/fit/flow_matching.h"
-#include "training/fit/loss.h"
-#include "training/fit/optimise.h"
+#include "training/fit/model_course.h"
 #include "training/fit/parameters.h"
-#include "training/fit/trajectory.h"
+#include "training/optimise/optimise.h"
 
 namespace hyperserve {
 namespace {
 
 bool HoldsBatchNorm(const LayerList& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
-    const LayerList* inner = InnerLayers(layer);
+    const std::vector<InnerList> lists = InnerLists(layer);
     return std::holds_alternative<BatchNormLayer>(layer.kind) ||
-           (inner != nullptr && HoldsBatchNorm(*inner));
+           std::any_of(lists.begin(), lists.end(),
+                       [](const InnerList& inner) { return HoldsBatchNorm(inner.layers); });
   });
-}
-
-bool StartsWithBatchNorm(const LayerList& stem) {
-  return !stem.empty() && std::holds_alternative<BatchNormLayer>(stem[0].kind);
 }
 
 absl::Status CheckDropped(double share, const ModelSpec& spec) {
@@ -60,6 +51,20 @@ absl::Status CheckDropped(double share, const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+bool LearnsFrom(ModelKind kind, const training::Data& data) {
+  switch (kind) {
+    case ModelKind::kClassifier:
+      return data.has_idx() || data.has_points();
+    case ModelKind::kFlow:
+      return data.has_density() || data.has_points();
+    case ModelKind::kRegressor:
+      return data.has_pairs();
+    case ModelKind::kTrajectory:
+      return data.has_pairs() || data.has_signal();
+  }
+  return false;
+}
+
 absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
   if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
@@ -73,16 +78,17 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
           "fit.bend_penalty compares the stages of a step: fit.solver needs two or more");
     }
   }
-  const bool images = recipe.data().source_case() == training::Data::kIdx;
-  if (images != (spec.kind == ModelKind::kClassifier) || recipe.data().has_states()) {
+  if (!LearnsFrom(spec.kind, recipe.data())) {
     return absl::InvalidArgumentError(
-        "a classifier learns from data.idx, a flow from data.density or data.points");
+        "a classifier learns from data.idx or labelled data.points, a flow from data.density or "
+        "data.points, a regressor from data.pairs, a trajectory from data.pairs or data.signal");
   }
   if (recipe.data().has_density() && spec.input.shape != Shape{2}) {
     return absl::InvalidArgumentError(
         "the densities are two-dimensional: model.input.shape is [2]");
   }
-  if (recipe.fit().has_flow_matching() && (images || !UsesDepth(spec.field))) {
+  const bool flow = spec.kind == ModelKind::kFlow;
+  if (recipe.fit().has_flow_matching() && (!flow || !UsesDepth(spec.field))) {
     return absl::InvalidArgumentError(
         "fit.flow_matching is for flows whose field knows the depth: add a depth_cat to it");
   }
@@ -95,195 +101,83 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   return CheckDropped(recipe.fit().drop_condition(), spec);
 }
 
-// The rows in random order, drawn anew for each pass.
-class EpochOrder {
- public:
-  EpochOrder(uint64_t seed, int64_t rows) : stream_(seed, RandomPurpose::kBatches), order_(rows) {
-    std::iota(order_.begin(), order_.end(), 0);
-    next_ = rows;
-  }
-  std::vector<int64_t> Next(int64_t count) {
-    std::vector<int64_t> taken;
-    while (static_cast<int64_t>(taken.size()) < count) {
-      if (next_ == static_cast<int64_t>(order_.size())) Shuffle();
-      taken.push_back(order_[next_++]);
+// Without gradients.
+absl::StatusOr<double> HeldOutLoss(const Course& course) {
+  const at::NoGradGuard no_grad;
+  HS_ASSIGN_OR_RETURN(const at::Tensor loss, course.held_out_loss());
+  return loss.item<double>();
+}
+
+absl::Status CheckValidationRows(const Recipe& recipe) {
+  const training::ModelFit& fit = recipe.fit();
+  const bool drawn = recipe.data().has_density() || recipe.data().has_signal();
+  if (fit.check_every() == 0 || drawn) return absl::OkStatus();
+  if (fit.check_rows() <= ValidationRows(recipe)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("fit.check_rows: ", fit.check_rows(), " of the ",
+                                                 ValidationRows(recipe), " validation rows"));
+}
+
+// Drawn, or the weights to start from.
+absl::StatusOr<TensorMap> InitialModel(const Recipe& recipe, const ModelSpec& spec,
+                                       const ModelFitOptions& options) {
+  RandomStream stream(recipe.seed(), RandomPurpose::kWeights);
+  TensorMap initial = InitialTensors(spec.stem, "stem", stream);
+  initial.merge(InitialTensors(spec.field, "field", stream));
+  initial.merge(InitialTensors(spec.head, "head", stream));
+  if (options.start_from.empty()) return initial;
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(options.start_from));
+  for (auto& [name, tensor] : initial) {
+    HS_ASSIGN_OR_RETURN(const TensorView view, file.Find(name));
+    const at::Tensor own = TensorFromView(view).to(at::kFloat);
+    if (own.sizes() != tensor.sizes()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the model to start from is another one: its ", name, " is ", ShapeText(view.shape)));
     }
-    return taken;
+    tensor = own;
   }
-
- private:
-  void Shuffle() {
-    for (size_t i = order_.size() - 1; i > 0; --i) {
-      std::swap(order_[i], order_[stream_.Below(static_cast<int64_t>(i) + 1)]);
-    }
-    next_ = 0;
-  }
-  RandomStream stream_;
-  std::vector<int64_t> order_;
-  int64_t next_;
-};
-
-// What all kinds of training share: spec, tensors, penalties.
-struct Task {
-  ModelSpec spec;
-  training::ModelFit fit;
-  TensorMap tensors;
-  at::Device device;
-
-  Net NetOf(const LayerList& layers, std::string_view prefix) const {
-    return Net::Make(layers, prefix, tensors).value();  // the tensors were made for these layers
-  }
-  at::Tensor Penalties(const Trajectory& trajectory) const {
-    at::Tensor sum = at::zeros({}, trajectory.end.z.options());
-    if (fit.speed_penalty() > 0) {
-      sum = sum + fit.speed_penalty() * SpeedPenalty(trajectory.first_slopes);
-    }
-    if (fit.bend_penalty() > 0) {
-      sum = sum + fit.bend_penalty() * BendPenalty(trajectory.later_stages);
-    }
-    return sum;
-  }
-};
-
-Trajectory FollowFixed(const Task& task, const TensorSpace& space, const at::Tensor& start,
-                       const at::Tensor& condition) {
-  const FixedPlan solver = ParseFixedPlan(task.fit.solver()).value();  // was checked
-  return Follow(space, solver, task.spec.span, space.Start(start, condition));
-}
-
-// Some rows of the batch get the model's condition.none in the place of their own.
-void DropConditions(const Task& task, RandomStream& stream, SolveInputs& points) {
-  if (task.fit.drop_condition() == 0) return;
-  const std::vector<double>& none = task.spec.no_condition;
-  const std::span<float> numbers = points.condition.as<float>();
-  for (size_t begin = 0; begin < numbers.size(); begin += none.size()) {
-    if (stream.Uniform() >= task.fit.drop_condition()) continue;
-    std::transform(none.begin(), none.end(), numbers.begin() + static_cast<std::ptrdiff_t>(begin),
-                   [](double number) { return static_cast<float>(number); });
-  }
-}
-
-using Loss = std::function<absl::StatusOr<at::Tensor>(int)>;
-
-// Cross-entropy of shuffled batches. The images stay on the device.
-absl::StatusOr<Loss> ClassifierLoss(Task& task, const Recipe& recipe,
-                                    const std::string& data_folder,
-                                    const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(LabelledImages data, LoadImages(data_folder, ImagePart::kTraining,
-                                                      task.spec.input, model->outputs()));
-  const int64_t rows = data.rows() - recipe.data().idx().validation_rows();
-  if (rows < 1) return absl::InvalidArgumentError("validation_rows leaves nothing to fit on");
-  const SolveInputs inputs{.entry = Entry::kInput,
-                           .rows = HostTensor::CopyOf(RowsOf(data.images.view(), 0, rows))};
-  HS_ASSIGN_OR_RETURN(const at::Tensor images, StemInput(model, inputs, task.device));
-  data.labels.resize(rows);
-  const at::Tensor labels = at::tensor(data.labels, at::kLong).to(task.device);
-  if (StartsWithBatchNorm(task.spec.stem)) {
-    const at::Tensor by_channel = images.transpose(0, 1).flatten(1);
-    task.tensors["stem.0.running_mean"].copy_(by_channel.mean(1));
-    task.tensors["stem.0.running_var"].copy_(by_channel.var(1));
-  }
-  auto order = std::make_shared<EpochOrder>(recipe.seed(), rows);
-  const TensorSpace space(
-      SpaceOptions(task.spec, Direction::kForward, task.NetOf(task.spec.field, "field")));
-  const Net stem = task.NetOf(task.spec.stem, "stem"), head = task.NetOf(task.spec.head, "head");
-  return [&task, images, labels, order, space, stem, head](int) -> absl::StatusOr<at::Tensor> {
-    const int64_t batch = task.fit.optimiser().batch();
-    const at::Tensor rows = at::tensor(order->Next(batch), at::kLong).to(task.device);
-    const auto depth = [&](double s) { return at::full({batch}, s, images.options()); };
-    const at::Tensor start = stem.Apply(images.index_select(0, rows), depth(task.spec.span[0]));
-    const Trajectory trajectory = FollowFixed(task, space, start, {});
-    const at::Tensor logits = head.Apply(trajectory.end.z, depth(task.spec.span[1]));
-    return at::cross_entropy_loss(logits, labels.index_select(0, rows)) +
-           task.Penalties(trajectory);
-  };
-}
-
-// -log p of points of the data, solved from data to noise.
-absl::StatusOr<Loss> FlowLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
-                              const std::shared_ptr<const Model>& model) {
-  HS_ASSIGN_OR_RETURN(const InputSource source,
-                      InputSource::Make(recipe, task.spec, Direction::kDataToNoise, data_folder));
-  TensorSpace::Options options =
-      SpaceOptions(task.spec, Direction::kDataToNoise, task.NetOf(task.spec.field, "field"));
-  options.log_density = LogDensity::kDivergence;
-  const TensorSpace space(std::move(options));
-  auto stream = std::make_shared<RandomStream>(recipe.seed(), RandomPurpose::kBatches);
-  return [&task, source, space, stream, model](int iteration) -> absl::StatusOr<at::Tensor> {
-    SolveInputs points = source.Training(iteration, task.fit.optimiser().batch());
-    DropConditions(task, *stream, points);
-    HS_ASSIGN_OR_RETURN(const at::Tensor data, InitialState(model, points, task.device));
-    const Trajectory trajectory = FollowFixed(task, space, data, ConditionOf(points, task.device));
-    return NegativeLogLikelihood(trajectory.end.z, trajectory.end.log_density) +
-           task.Penalties(trajectory);
-  };
-}
-
-// |f - velocity|^2 at points of straight paths between fresh noise and fresh points of the density.
-// Their shares of the way are spread evenly over [0, 1], from a random offset.
-absl::StatusOr<Loss> MatchingLoss(Task& task, const Recipe& recipe, const std::string& data_folder,
-                                  const std::shared_ptr<const Model>& model) {
-  const Direction onward = task.spec.direction;
-  const Direction back =
-      onward == Direction::kNoiseToData ? Direction::kDataToNoise : Direction::kNoiseToData;
-  HS_ASSIGN_OR_RETURN(const auto starts, InputSource::Make(recipe, task.spec, onward, data_folder));
-  HS_ASSIGN_OR_RETURN(const auto ends, InputSource::Make(recipe, task.spec, back, data_folder));
-  auto stream = std::make_shared<RandomStream>(recipe.seed(), RandomPurpose::kBatches);
-  const Net field = task.NetOf(task.spec.field, "field");
-  return [&task, starts, ends, stream, field, model](int i) -> absl::StatusOr<at::Tensor> {
-    const int64_t batch = task.fit.optimiser().batch();
-    HS_ASSIGN_OR_RETURN(const at::Tensor start,
-                        InitialState(model, starts.Training(i, batch), at::kCPU));
-    SolveInputs points = ends.Training(i, batch);
-    DropConditions(task, *stream, points);
-    HS_ASSIGN_OR_RETURN(const at::Tensor end, InitialState(model, points, at::kCPU));
-    const int rounds = task.fit.flow_matching().pairing_rounds();
-    const at::Tensor pairing = at::tensor(ShorterPairing(start, end, rounds, *stream), at::kLong);
-    const at::Tensor share = (at::arange(batch, at::kFloat) + stream->Uniform()) / batch;
-    const PathPoints path =
-        PointsOnPaths(start.to(task.device), end.index_select(0, pairing).to(task.device),
-                      share.to(task.device), task.spec.span);
-    return VelocityLoss(field.Apply(path.state, path.depth, ConditionOf(points, task.device)),
-                        path.velocity);
-  };
-}
-
-absl::StatusOr<Loss> LossOf(Task& task, const Recipe& recipe, const std::string& data_folder,
-                            const std::shared_ptr<const Model>& model) {
-  if (task.spec.kind == ModelKind::kClassifier) {
-    return ClassifierLoss(task, recipe, data_folder, model);
-  }
-  return recipe.fit().has_flow_matching() ? MatchingLoss(task, recipe, data_folder, model)
-                                          : FlowLoss(task, recipe, data_folder, model);
+  return initial;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
-                                    at::Device device) {
+                                    at::Device device, const ModelFitOptions& options) {
   if (!recipe.has_model() || !recipe.has_fit()) {
     return absl::InvalidArgumentError("the recipe holds no model or no fit: nothing to train");
   }
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(recipe));
   HS_RETURN_IF_ERROR(CheckTrainable(recipe, spec));
+  HS_RETURN_IF_ERROR(CheckValidationRows(recipe));
   return CatchExceptions("training", [&]() -> absl::StatusOr<ModelFiles> {
-    RandomStream stream(recipe.seed(), RandomPurpose::kWeights);
-    TensorMap initial = InitialTensors(spec.stem, "stem", stream);
-    initial.merge(InitialTensors(spec.field, "field", stream));
-    initial.merge(InitialTensors(spec.head, "head", stream));
+    HS_ASSIGN_OR_RETURN(const TensorMap initial, InitialModel(recipe, spec, options));
     const std::string model_json = PrintModelSpec(spec);
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> start,
                         Model::FromBytes(model_json, SerializeTensors(initial)));
-    Task task{.spec = spec,
-              .fit = recipe.fit(),
-              .tensors = TrainableCopies(initial, device),
-              .device = device};
-    HS_ASSIGN_OR_RETURN(const Loss loss, LossOf(task, recipe, data_folder, start));
-    HS_RETURN_IF_ERROR(Optimise({.what = recipe.name(),
-                                 .optimiser = recipe.fit().optimiser(),
-                                 .parameters = Fitted(task.tensors),
-                                 .loss = loss}));
-    return ModelFiles{.model_json = model_json, .weights = SerializeTensors(task.tensors)};
+    ModelTask task{.spec = spec,
+                   .fit = recipe.fit(),
+                   .tensors = TrainableCopies(initial, device),
+                   .device = device};
+    HS_ASSIGN_OR_RETURN(const Course course, CourseOf(task, recipe, data_folder, start));
+    if (options.checkpoints != nullptr) options.checkpoints->Identify("data", course.data_digest);
+    Optimisation fit{.what = recipe.name(),
+                     .optimiser = recipe.fit().optimiser(),
+                     .tensors = task.tensors,
+                     .loss = course.loss,
+                     .save = course.save,
+                     .load = course.load,
+                     .checkpoints = options.checkpoints,
+                     .checkpoint = "model"};
+    if (recipe.fit().check_every() > 0) {
+      fit.held_out = [&] { return HeldOutLoss(course); };
+      fit.check_every = recipe.fit().check_every();
+      fit.error_name = "held-out loss";
+    }
+    HS_ASSIGN_OR_RETURN(Optimised fitted, Optimise(fit));
+    ModelFiles files{.model_json = model_json,
+                     .weights = SerializeTensors(fitted.tensors),
+                     .remark = fitted.Remark(),
+                     .curve = {.fit = recipe.name(), .points = std::move(fitted.curve)}};
+    return files;
   });
 }
 

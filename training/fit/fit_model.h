@@ -9,12 +9,21 @@
 
 #include "absl/status/statusor.h"
 #include "training/data/recipe.h"
+#include "training/optimise/checkpoints.h"
+#include "training/optimise/curve.h"
 
 namespace hyperserve {
 
+struct ModelFitOptions {
+  std::string start_from = {};         // bytes of the weights to start from; empty: drawn ones
+  Checkpoints* checkpoints = nullptr;  // of this run; null: none
+};
+
 struct ModelFiles {
   std::string model_json;
-  std::string weights;  // bytes of weights.safetensors
+  std::string weights;      // bytes of weights.safetensors
+  std::string remark = {};  // for people; mostly empty
+  Curve curve = {};
 };
 
 // The same recipe, data and device give the same bytes. Blocks for minutes to hours; writes no
@@ -22,8 +31,9 @@ struct ModelFiles {
 //
 // kInvalidArgument: the recipe lacks a part, its parts do not fit each other, or it has a batch
 // norm that is not the first layer of the stem. (Its statistics are those of the training data and
-// are taken before training.) kCancelled: stopped by a signal. kInternal: the loss is not finite.
+// are taken before training.) kFailedPrecondition: the weights to start from are of another model.
+// Also fails as Optimise does.
 absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& data_folder,
-                                    at::Device device);
+                                    at::Device device, const ModelFitOptions& options = {});
 
 }  // namespace hyperserve

@@ -14,9 +14,9 @@
 #include "core/model/net/table.h"
 #include "core/ode/solver_table.h"
 #include "core/plan/plan.h"
-#include "training/fit/optimise.h"
 #include "training/fit/parameters.h"
 #include "training/fit/truth.h"
+#include "training/optimise/optimise.h"
 
 namespace hyperserve {
 namespace {
@@ -138,43 +138,44 @@ double StepSeconds(const TableSolves& solves, const FittedTable& start, const Un
 absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      FittedTable start, RandomStream& stream) {
-  FittedTable best = std::move(start);
-  TensorMap tensors = TrainableCopies(best.tensors, validation.start.device());
+  const TensorMap tensors = TrainableCopies(start.tensors, validation.start.device());
   const bool has_nodes = solves.table.evaluations > 0;
   at::Tensor nodes = has_nodes ? tensors.at(DepthName(solves.table)) : at::Tensor();
   const Net& field = solves.space.field;
-  if (has_nodes) nodes.requires_grad_(field.uses_depth() && field.has_derivatives());
-  const auto check = [&](int iteration) {
-    const int done = iteration + 1;
-    if (has_nodes && nodes.requires_grad()) {
-      const at::NoGradGuard no_grad;
-      nodes.clamp_(truth.span[0], truth.span[1]);
-    }
-    const bool due = done % fit.check_every == 0 || done == fit.optimiser.iterations();
-    if (!due) return absl::OkStatus();
-    const auto measure = [&] { return ErrorOf(solves, tensors, validation); };
-    const double error =
-        fit.time_left != nullptr ? fit.time_left->Timed(fit.check_kind, measure) : measure();
-    if (error < best.error) {
-      best.error = error;
-      best.best_iteration = done;
-      best.tensors = Snapshot(tensors);
-    }
-    return absl::OkStatus();
-  };
-  HS_RETURN_IF_ERROR(
-      Optimise({.what = fit.name,
-                .optimiser = fit.optimiser,
-                .parameters = Fitted(tensors),
-                .time_left = fit.time_left,
-                .step_kind = fit.step_kind,
-                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
-                  return EndError(solves, tensors, Batch(truth, fit.optimiser.batch(), stream));
-                },
-                .figures = [&] { return absl::StrFormat("  best error %.5f", best.error); },
-                .after = check}));
-  best.tensors = Snapshot(best.tensors);
-  return best;
+  const bool fits_nodes = has_nodes && field.uses_depth() && field.has_derivatives();
+  if (has_nodes) nodes.requires_grad_(fits_nodes);
+  HS_ASSIGN_OR_RETURN(Optimised fitted,
+                      Optimise({.what = fit.name,
+                                .optimiser = fit.optimiser,
+                                .tensors = tensors,
+                                .loss = [&](int) -> absl::StatusOr<at::Tensor> {
+                                  return EndError(solves, tensors,
+                                                  Batch(truth, fit.optimiser.batch(), stream));
+                                },
+                                .after =
+                                    [&](int) {
+                                      const at::NoGradGuard no_grad;
+                                      if (fits_nodes) nodes.clamp_(truth.span[0], truth.span[1]);
+                                      return absl::OkStatus();
+                                    },
+                                .held_out = [&]() -> absl::StatusOr<double> {
+                                  return ErrorOf(solves, tensors, validation);
+                                },
+                                .check_every = fit.check_every,
+                                .save = [&](TensorMap& state) { SaveStream(stream, state); },
+                                .load = [&](const TensorMap& state) { LoadStream(state, stream); },
+                                .checkpoints = fit.checkpoints,
+                                .checkpoint = TablePrefix(solves.table.evaluations),
+                                .time_left = fit.time_left,
+                                .step_kind = fit.step_kind,
+                                .check_kind = fit.check_kind}));
+  start.tensors = std::move(fitted.tensors);
+  start.error = fitted.error;
+  start.best_iteration = fitted.best_iteration;
+  start.remark = fitted.Remark();
+  start.curve = {.fit = absl::StrCat("learned:", solves.table.evaluations),
+                 .points = std::move(fitted.curve)};
+  return start;
 }
 
 }  // namespace hyperserve

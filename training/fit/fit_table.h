@@ -19,6 +19,8 @@
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/table_start.h"
+#include "training/optimise/checkpoints.h"
+#include "training/optimise/curve.h"
 
 namespace hyperserve {
 
@@ -48,6 +50,7 @@ struct TableFit {
   std::optional<TensorMap> from;  // a refresh: tensors of another fit of the same table
   TimeLeft* time_left = nullptr;  // of all tables; null: of this one alone
   size_t step_kind = 0, check_kind = 0;  // this table's pieces in it
+  Checkpoints* checkpoints = nullptr;    // null: none
 };
 
 struct FittedTable {
@@ -57,6 +60,8 @@ struct FittedTable {
   double start_error = 0.0;  // on the validation rows
   double error = 0.0;
   int best_iteration = 0;
+  std::string remark = {};  // of Optimised
+  Curve curve = {};
 };
 
 // Where a fit begins, on the device of the rows: the best on the validation rows of `starts`, least

@@ -10,6 +10,8 @@
 namespace hyperserve {
 namespace {
 
+constexpr char kStreamName[] = "random.drawn";
+
 at::Tensor Started(const LayerTensor& wanted, RandomStream& stream) {
   const auto [value, spread] = wanted.start;
   at::Tensor tensor = at::full(wanted.shape, value, at::kFloat);
@@ -54,20 +56,20 @@ TensorMap TrainableCopies(const TensorMap& tensors, at::Device device) {
   return copies;
 }
 
-std::vector<at::Tensor> Fitted(const TensorMap& tensors) {
-  std::vector<at::Tensor> fitted;
-  for (const auto& [name, tensor] : tensors) {
-    if (tensor.requires_grad()) fitted.push_back(tensor);
-  }
-  return fitted;
-}
-
 TensorMap Snapshot(const TensorMap& tensors) {
   TensorMap copies;
   for (const auto& [name, tensor] : tensors) {
     copies[name] = tensor.detach().to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true);
   }
   return copies;
+}
+
+void SaveStream(const RandomStream& stream, TensorMap& state) {
+  state[kStreamName] = at::tensor({static_cast<int64_t>(stream.drawn())}, at::kLong);
+}
+
+void LoadStream(const TensorMap& state, RandomStream& stream) {
+  stream.Seek(static_cast<uint64_t>(state.at(kStreamName).item<int64_t>()));
 }
 
 std::string SerializeTensors(const TensorMap& tensors) {

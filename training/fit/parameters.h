@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
@@ -22,11 +21,12 @@ void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& 
 
 // Copies on `device`, float32. The fitted ones (all but running statistics) require a gradient.
 TensorMap TrainableCopies(const TensorMap& tensors, at::Device device);
-// The tensors that require a gradient, ordered by name.
-std::vector<at::Tensor> Fitted(const TensorMap& tensors);
-
 // Detached copies on the CPU.
 TensorMap Snapshot(const TensorMap& tensors);
+
+// Puts the place of a stream into the state of a fit, and goes back to it.
+void SaveStream(const RandomStream& stream, TensorMap& state);
+void LoadStream(const TensorMap& state, RandomStream& stream);
 
 // The bytes of a safetensors file.
 std::string SerializeTensors(const TensorMap& tensors);

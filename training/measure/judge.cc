@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -81,6 +82,30 @@ std::vector<RankTest> Ranks(const HostTensor& points, const HostTensor& samples)
   return tests;
 }
 
+// How far the held-out rows of a regressor or a trajectory end from their answers.
+absl::StatusOr<std::string> DistanceFromAnswers(const Recipe& recipe, DeviceRuntime& runtime,
+                                                const std::shared_ptr<const Model>& model,
+                                                const std::string& data_folder) {
+  HS_ASSIGN_OR_RETURN(Solve solve, ReferenceSolve(recipe, model, Direction::kForward));
+  solve.want_outputs = HasOutputs(model->spec().kind);
+  HS_ASSIGN_OR_RETURN(const InputSource source,
+                      InputSource::Make(recipe, model->spec(), Direction::kForward, data_folder));
+  HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(recipe.calibrate().rows()));
+  if (rows.answer.shape.empty()) {
+    return absl::InvalidArgumentError(
+        "the data has no answers to compare with: data.pairs or data.signal wanted");
+  }
+  HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(runtime, solve, rows));
+  const HostTensor& found = solve.want_outputs ? solution.outputs : solution.saved;
+  const at::Tensor wrong =
+      TensorFromView(found.view()).to(at::kDouble) - TensorFromView(rows.answer.view());
+  return absl::StrFormat(
+      "root mean square distance from the answers %.4g under %s, %.1f "
+      "evaluations a row (%d held-out rows)",
+      std::sqrt(wrong.square().mean().item<double>()), PrintPlan(solve.plan), solution.nfe,
+      rows.count());
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime,
@@ -88,6 +113,9 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
                                     const std::string& data_folder) {
   const ModelSpec& spec = model->spec();
   const bool flow = spec.kind == ModelKind::kFlow;
+  if (!flow && spec.kind != ModelKind::kClassifier) {
+    return DistanceFromAnswers(recipe, runtime, model, data_folder);
+  }
   HS_ASSIGN_OR_RETURN(
       const Solve solve,
       ReferenceSolve(recipe, model, flow ? Direction::kDataToNoise : Direction::kForward));
@@ -95,15 +123,15 @@ absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime
                       InputSource::Make(recipe, spec, solve.direction, data_folder));
   LabelledImages test;
   if (!flow) {
-    HS_ASSIGN_OR_RETURN(test,
-                        LoadImages(data_folder, ImagePart::kTest, spec.input, model->outputs()));
+    HS_ASSIGN_OR_RETURN(
+        test, LoadLabelled(recipe, spec.input, model->outputs(), ImagePart::kTest, data_folder));
   }
   const int64_t count = flow ? recipe.calibrate().rows() : test.rows();
   HS_ASSIGN_OR_RETURN(const SolveInputs rows, source.HeldOut(count));
   HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(runtime, solve, rows));
-  const std::string solved =
-      absl::StrFormat("under %s, %.1f evaluations a row (%d %s)", PrintPlan(solve.plan),
-                      solution.nfe, count, flow ? "held-out rows" : "test images, all");
+  const std::string solved = absl::StrFormat(
+      "under %s, %.1f evaluations a row (%d %s)", PrintPlan(solve.plan), solution.nfe, count,
+      recipe.data().has_idx() ? "test images, all" : "held-out rows");
   if (flow) {
     return absl::StrFormat("mean log-density %.4f %s", MeanOf(solution.log_density.as<double>()),
                            solved);

@@ -14,9 +14,9 @@
 
 namespace hyperserve {
 
-// Accuracy on all test images, however few the recipe calibrates on, or mean log-density of the
-// held-out points, under the recipe's reference plan, as a sentence. Fails as LoadImages and
-// RunSolve do.
+// Accuracy on all test images, however few the recipe calibrates on, mean log-density of the
+// held-out points, or distance from the answers of a regressor or a trajectory, under the recipe's
+// reference plan, as a sentence. Fails as LoadImages and RunSolve do.
 absl::StatusOr<std::string> Quality(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model,
                                     const std::string& data_folder);

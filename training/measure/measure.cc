@@ -52,7 +52,8 @@ BatchSpec SpecOf(const Solve& solve, Entry entry) {
           .tier = solve.plan.tier,
           .entry = entry,
           .direction = solve.direction,
-          .want_outputs = solve.model->spec().kind == ModelKind::kClassifier,
+          .save_at = solve.model->spec().save_at,
+          .want_outputs = solve.want_outputs || solve.model->spec().kind == ModelKind::kClassifier,
           .log_density = solve.log_density,
           .want_distance = solve.want_distance};
 }
@@ -241,9 +242,9 @@ std::string CalibrationTable(ModelKind kind, const std::vector<PlanCalibration>&
       absl::StrFormat("%-16s %10s %10s %10s %8s %7s %7s %4s %11s %9s  %s\n", "plan", "error mean",
                       "99 %", "max", "density", "agree", "NFE", "g", "MACs", "us/row", "wins");
   for (const PlanCalibration& plan : plans) {
-    // Flows have no labels to agree on.
+    // Other kinds have no labels to agree on.
     const std::string agreement =
-        kind == ModelKind::kFlow ? "-" : absl::StrFormat("%.4f", plan.agreement);
+        kind == ModelKind::kClassifier ? absl::StrFormat("%.4f", plan.agreement) : "-";
     const std::string density =
         plan.log_density_error ? absl::StrFormat("%.1e", *plan.log_density_error) : "-";
     absl::StrAppendFormat(

@@ -30,8 +30,10 @@ struct Solve {
   LogDensity log_density = LogDensity::kNone;
   int64_t batch = 256;         // rows solved at once
   bool want_distance = false;  // of each row; learned solvers only
+  bool want_outputs = false;   // also of a regressor
 };
-// Solves all rows, in order, with the outputs of a classifier, and reports progress.
+// Solves all rows, in order, with the outputs of a classifier and the states of a trajectory at its
+// depths, and reports progress.
 // kFailedPrecondition: a row did not converge. kCancelled: a signal asked to stop.
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
                                   const SolveInputs& inputs);

@@ -123,6 +123,48 @@ std::string LogChart(const std::string& x_label, const std::string& y_label,
   return Frame(kWidth, kHeight, content);
 }
 
+std::string LineChart(const std::string& x_label, const std::string& y_label,
+                      const std::vector<ChartSeries>& series) {
+  constexpr int kMarks = 4;
+  std::vector<double> xs, ys;
+  for (const ChartSeries& one : series) {
+    for (const ChartPoint& point : one.points) {
+      if (!std::isfinite(point.x) || !std::isfinite(point.y)) continue;
+      xs.push_back(point.x);
+      ys.push_back(point.y);
+    }
+  }
+  if (xs.empty()) return "";
+  const auto [left, right] = std::ranges::minmax(xs);
+  const auto [low, high] = std::ranges::minmax(ys);
+  const auto place = [](double value, double least, double most, double begin, double end) {
+    return begin + (value - least) / std::max(most - least, 1e-12) * (end - begin);
+  };
+  const auto x = [&](double value) { return place(value, left, right, kLeft, kWidth - kRight); };
+  const auto y = [&](double value) { return place(value, low, high, kHeight - kBottom, kTop); };
+  std::string content;
+  for (int i = 0; i <= kMarks; ++i) {
+    const double across = left + (right - left) * i / kMarks, up = low + (high - low) * i / kMarks;
+    content += Line(x(across), kTop, x(across), kHeight - kBottom) +
+               Text(x(across), kHeight - kBottom + 16, "middle", absl::StrFormat("%.3g", across)) +
+               Line(kLeft, y(up), kWidth - kRight, y(up)) +
+               Text(kLeft - 6, y(up) + 4, "end", absl::StrFormat("%.3g", up));
+  }
+  for (const ChartSeries& one : series) {
+    std::vector<std::array<double, 2>> places;
+    for (const ChartPoint& point : one.points) {
+      if (std::isfinite(point.x) && std::isfinite(point.y)) {
+        places.push_back({x(point.x), y(point.y)});
+      }
+    }
+    content += Joined(places, one.colour);
+  }
+  content += Names(series) + Text((kLeft + kWidth) / 2, kHeight - 8, "middle", x_label);
+  content += absl::StrFormat("<g transform=\"translate(12 %.0f) rotate(-90)\">%s</g>", kHeight / 2,
+                             Text(0, 0, "middle", y_label));
+  return Frame(kWidth, kHeight, content);
+}
+
 std::string CloudChart(const std::vector<ChartPoint>& points, double limit,
                        const std::string& colour) {
   constexpr double kSide = 300;

@@ -26,6 +26,10 @@ std::string Escaped(const std::string& text);
 std::string LogChart(const std::string& x_label, const std::string& y_label,
                      const std::vector<ChartSeries>& series);
 
+// The same over two linear axes, lines without dots.
+std::string LineChart(const std::string& x_label, const std::string& y_label,
+                      const std::vector<ChartSeries>& series);
+
 // Points [-limit, limit]^2 of a plane, x to the right and y upwards. Points outside are left out.
 std::string CloudChart(const std::vector<ChartPoint>& points, double limit,
                        const std::string& colour);

@@ -16,6 +16,7 @@
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "core/plan/row_status.h"
 #include "training/data/dataset.h"
 #include "training/data/image_files.h"
 #include "training/measure/calibrate.h"
@@ -137,6 +138,48 @@ std::string File(double width, double height, const std::string& content) {
       width, height, content);
 }
 
+// The cheapest hypersolved plan and the classical one of its method and K.
+std::vector<std::string> ShownPlans(const Experiment& experiment) {
+  const PlanCalibration* least = nullptr;
+  for (const ExperimentPlan& one : experiment.plans) {
+    if (!one.measured.plan.hypersolved()) continue;
+    if (least == nullptr || one.measured.macs < least->macs) least = &one.measured;
+  }
+  if (least == nullptr) return {};
+  Plan base = least->plan;
+  std::get<FixedPlan>(base.choice).hypersolved = false;
+  return {PrintPlan(base), PrintPlan(least->plan)};
+}
+
+// A chart for each number of the first row, at most three, below the fronts.
+std::string Tracks(const Experiment& experiment) {
+  if (experiment.paths.empty()) return "";
+  std::vector<std::string> shown = ShownPlans(experiment);
+  const auto is_plan = [&](const std::string& plan) {
+    return std::ranges::any_of(experiment.plans, [&](const ExperimentPlan& one) {
+      return PrintPlan(one.measured.plan) == plan;
+    });
+  };
+  static constexpr std::array<const char*, 4> kColours = {"#222222", "#2471a3", "#aab7b8",
+                                                          "#d68910"};
+  const size_t numbers = std::min<size_t>(experiment.paths.front().states.front().size(), 3);
+  std::string content;
+  for (size_t number = 0; number < numbers; ++number) {
+    std::vector<ChartSeries> lines;
+    for (const Path& path : experiment.paths) {
+      if (is_plan(path.plan) && std::ranges::find(shown, path.plan) == shown.end()) continue;
+      ChartSeries& line = lines.emplace_back(
+          ChartSeries{.name = path.plan, .colour = kColours[lines.size() % 4], .points = {}});
+      for (size_t i = 0; i < path.depths.size(); ++i) {
+        line.points.push_back({.x = path.depths[i], .y = path.states[i][number]});
+      }
+    }
+    content += Placed(LineChart("depth", absl::StrFormat("z%d of the first row", number), lines),
+                      560 * static_cast<double>(number), 340);
+  }
+  return content;
+}
+
 std::string Fronts(const Experiment& experiment) {
   struct Cost {
     const char* label;
@@ -151,18 +194,22 @@ std::string Fronts(const Experiment& experiment) {
          return 1e6 * one.measured.seconds_per_row;
        }},
   }};
+  const bool classifier = experiment.kind == ModelKind::kClassifier;
   std::string content;
   double x = 0;
   for (const Cost& cost : kCosts) {
     content += Placed(
         LogChart(cost.label, "mean relative error", Families(experiment, cost.number, Error)), x,
         0);
-    content += Placed(
-        LogChart(cost.label, "accuracy lost, points", Families(experiment, cost.number, Loss)), x,
-        340);
+    if (classifier) {
+      content += Placed(
+          LogChart(cost.label, "accuracy lost, points", Families(experiment, cost.number, Loss)), x,
+          340);
+    }
     x += 560;
   }
-  return File(x, 680, content);
+  if (!classifier) content += Tracks(experiment);
+  return File(x, classifier || !experiment.paths.empty() ? 680 : 340, content);
 }
 
 // One line for each K, without and with g.
@@ -199,6 +246,27 @@ absl::StatusOr<std::vector<int64_t>> LabelsOfRows(const Bench& bench, const Mode
   return std::move(test.labels);
 }
 
+Path PathOf(const std::string& plan, const std::vector<double>& depths, const HostTensor& states) {
+  Path path{.plan = plan, .depths = depths, .states = {}};
+  const std::vector<double> all = AsDoubles(states.view());
+  const size_t width = all.size() / static_cast<size_t>(states.shape[0]) / depths.size();
+  for (size_t i = 0; i < depths.size(); ++i) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * width);
+    path.states.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(width));
+  }
+  return path;
+}
+
+// The mean of |states - answer| / |answer| over the rows; 0: there are no answers.
+double OffAnswer(const HostTensor& states, const HostTensor& answer) {
+  if (answer.shape.empty()) return 0;
+  Solution found, wanted;
+  found.status.assign(static_cast<size_t>(answer.shape[0]), RowStatus::kConverged);
+  found.state = HostTensor::CopyOf(states.view());
+  wanted.state = HostTensor::CopyOf(answer.view());
+  return ErrorAgainst(wanted, found).mean;
+}
+
 // Error and cost of all rows, times of a batch.
 absl::StatusOr<PlanCalibration> MeasureOn(const Bench& bench, Measurer& one_batch,
                                           const PlanToMeasure& plan, const Solution& solution) {
@@ -233,10 +301,17 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
       .remark = absl::StrFormat("%s, %d held-out rows, reference %s, %s", recipe.name(), made.rows,
                                 made.reference, made.device)};
   const bool classifier = experiment.kind == ModelKind::kClassifier;
+  const bool trajectory = experiment.kind == ModelKind::kTrajectory;
+  const std::vector<double>& depths = model->spec().save_at;
   std::vector<int64_t> labels;
   if (classifier) {
     HS_ASSIGN_OR_RETURN(labels, LabelsOfRows(bench, *model, data_folder));
     experiment.accuracy = ShareOfEqual(LabelsOf(bench.reference.outputs), labels);
+  } else if (trajectory) {
+    const HostTensor& answer = bench.rows.answer;
+    if (!answer.shape.empty()) experiment.paths.push_back(PathOf("answer", depths, answer));
+    experiment.paths.push_back(PathOf(made.reference, depths, bench.reference.saved));
+    experiment.off = OffAnswer(bench.reference.saved, answer);
   } else {
     experiment.samples.push_back(SamplesOf(made.reference, bench.reference));
   }
@@ -246,6 +321,9 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
     experiment.plans.push_back({.measured = one});
     if (classifier) {
       experiment.plans.back().accuracy = ShareOfEqual(LabelsOf(solution.outputs), labels);
+    } else if (trajectory) {
+      experiment.paths.push_back(PathOf(PrintPlan(plan.plan), depths, solution.saved));
+      experiment.plans.back().off = OffAnswer(solution.saved, bench.rows.answer);
     } else {
       experiment.samples.push_back(SamplesOf(PrintPlan(plan.plan), solution));
     }
@@ -254,21 +332,24 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
 }
 
 std::string ExperimentTable(const Experiment& experiment) {
+  const bool tracks = experiment.off > 0;
   const bool classifier = experiment.kind == ModelKind::kClassifier;
   const auto percent = [&](double share) {
     return classifier ? absl::StrFormat("%.2f", 100 * share) : "";
   };
   std::string table = absl::StrFormat(
       "# %s\nplan,error mean,error 99 %%,accuracy %%,labels of the reference %%,NFE,g,MACs,us a "
-      "row\n",
-      experiment.remark);
+      "row%s\n",
+      experiment.remark, tracks ? ",off the answer" : "");
   if (classifier) {
     absl::StrAppendFormat(&table, "reference,0,0,%s,100.00,,,,\n", percent(experiment.accuracy));
   }
-  for (const auto& [one, accuracy] : experiment.plans) {
-    absl::StrAppendFormat(&table, "%s,%.4g,%.4g,%s,%s,%.4g,%.4g,%.5g,%.4g\n", PrintPlan(one.plan),
+  if (tracks) absl::StrAppendFormat(&table, "reference,0,0,,,,,,,%.4g\n", experiment.off);
+  for (const auto& [one, accuracy, off] : experiment.plans) {
+    absl::StrAppendFormat(&table, "%s,%.4g,%.4g,%s,%s,%.4g,%.4g,%.5g,%.4g%s\n", PrintPlan(one.plan),
                           one.error_mean, one.error_p99, percent(accuracy), percent(one.agreement),
-                          one.nfe, one.correction_evaluations, one.macs, 1e6 * one.seconds_per_row);
+                          one.nfe, one.correction_evaluations, one.macs, 1e6 * one.seconds_per_row,
+                          tracks ? absl::StrFormat(",%.4g", off) : "");
   }
   return table;
 }

@@ -17,6 +17,14 @@ namespace hyperserve {
 struct ExperimentPlan {
   PlanCalibration measured;  // times in one batch of the recipe; without marks and log-density
   double accuracy = 0;       // classifiers: share of the rows whose label it finds
+  double off = 0;            // trajectories with answers: mean of |states - answer| / |answer|
+};
+
+// The states of the first row of a trajectory.
+struct Path {
+  std::string plan;  // "answer": what the row should be
+  std::vector<double> depths;
+  std::vector<std::vector<double>> states;  // [depths][numbers]
 };
 
 struct Experiment {
@@ -26,6 +34,8 @@ struct Experiment {
   double accuracy = 0;  // classifiers: of the reference
   std::vector<ExperimentPlan> plans;
   std::vector<Samples> samples;  // flows of two numbers: of the reference, then of each plan
+  std::vector<Path> paths;  // trajectories: the answer, if there is one, the reference, each plan
+  double off = 0;           // trajectories: of the reference
 };
 
 // Measures in the direction that is served:
@@ -45,7 +55,9 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
 std::string ExperimentTable(const Experiment& experiment);
 
 // An SVG file. Flows: samples of each plan. Where there are plans of the alpha family: error over
-// alpha. Else error, and accuracy lost in points, over NFE, MACs (f and g) and time.
+// alpha. Else error, and of classifiers accuracy lost in points, over NFE, MACs (f and g) and time;
+// of trajectories each number of the first row over the depth, under the cheapest hypersolved plan
+// and the classical one of its method and K.
 std::string ExperimentPicture(const Experiment& experiment);
 
 }  // namespace hyperserve

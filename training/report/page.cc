@@ -125,7 +125,7 @@ std::string PlanTable(const ReportContent& content, const std::vector<PlanCalibr
          plan.error_p99 > 0 ? absl::StrFormat("%.3e", plan.error_p99) : "-",
          absl::StrFormat("%.3e", plan.error_max),
          plan.log_density_error ? absl::StrFormat("%.1e", *plan.log_density_error) : "-",
-         content.kind == ModelKind::kFlow ? "-" : absl::StrFormat("%.4f", plan.agreement),
+         content.kind == ModelKind::kClassifier ? absl::StrFormat("%.4f", plan.agreement) : "-",
          absl::StrFormat("%.1f", plan.nfe), absl::StrFormat("%.4g", plan.macs),
          absl::StrFormat("%.2f", 1e6 * plan.seconds_per_row),
          !plan.plan.hypersolved() ? ""
@@ -189,7 +189,7 @@ std::string Provenance(const ReportContent& content) {
 
 std::optional<double> RatioBar(ModelKind kind, int evaluations) {
   const std::span<const Bar> bars =
-      kind == ModelKind::kFlow ? std::span<const Bar>(kFlowBars) : kClassifierBars;
+      kind == ModelKind::kClassifier ? std::span<const Bar>(kClassifierBars) : kFlowBars;
   const auto found = std::ranges::find(bars, evaluations, &Bar::evaluations);
   return found == bars.end() ? std::nullopt : std::optional(found->ratio);
 }

@@ -232,6 +232,11 @@ class AsyncClient:
         """As Client.solve."""
         return await self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
 
+    async def predict(
+        self, model: str, inputs: Any, *, save_at: Sequence[float] = (), **options: Unpack[Options]
+    ) -> results.Prediction:
+        return await self._run(requests.predict(model, inputs, save_at, options))
+
     async def solve_vjp(
         self,
         model: str,

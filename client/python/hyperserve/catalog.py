@@ -23,7 +23,7 @@ class Correction:
 @dataclasses.dataclass(frozen=True)
 class Model:
     name: str
-    kind: str  # "classifier", "flow"
+    kind: str  # "classifier", "flow", "regressor", "trajectory"
     base_digest: str
     input_shape: tuple[int, ...]
     default_plan: str
@@ -32,6 +32,7 @@ class Model:
     default_plan_problem: str  # why another plan stands in for the default; empty: it is served
     condition_shape: tuple[int, ...] = ()  # of one row; empty: the model takes no condition
     no_condition: tuple[float, ...] = ()  # the condition that stands for none; empty: no guidance
+    brings_code: bool = False  # its field is code (field.pt2), which runs with all rights of the daemon
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,7 @@ def _model(summary: v1.ModelSummary) -> Model:
         default_plan_problem=summary.default_plan_problem,
         condition_shape=tuple(summary.condition_shape),
         no_condition=tuple(summary.no_condition),
+        brings_code=summary.brings_code,
     )
 
 

@@ -148,6 +148,15 @@ class Client:
         """
         return self._run(requests.solve(model, inputs, state, span, save_at, partial_states, direction, options))
 
+    def predict(
+        self, model: str, inputs: Any, *, save_at: Sequence[float] = (), **options: Unpack[Options]
+    ) -> results.Prediction:
+        """The outputs of a regressor, [rows, outputs], or the states of a trajectory, [rows, depths, state shape].
+
+        `inputs` are [rows, input shape]. `save_at` holds other depths than the trajectory's own.
+        """
+        return self._run(requests.predict(model, inputs, save_at, options))
+
     def solve_vjp(
         self,
         model: str,
@@ -162,7 +171,8 @@ class Client:
         """The cotangent of z at the end, [rows, state shape], pulled back to the start and the condition.
 
         The other arguments are those of `solve`. The derivative is that of the steps which the plan takes, so it wants a plan of
-        fixed steps or a learned one.
+        fixed steps or a learned one. With `knots`, that of the condition is by its values at them: [rows, knots, features].
+        The weights of `guidance` are constants.
         """
         return self._run(requests.solve_vjp(model, inputs, state, cotangent, span, direction, options))
 
@@ -180,7 +190,7 @@ class Client:
     ) -> results.SolveJvpResult:
         """The tangent of the start, in its shape, and that of the condition pushed to z at the end; as `solve_vjp`.
 
-        At least one of the two is given; the other one is zero. `condition_tangent`: one a row, or one for all rows.
+        At least one of the two is given; the other one is zero. `condition_tangent`: one a row, or one for all rows, at the knots where the condition is.
         """
         return self._run(requests.solve_jvp(model, inputs, state, tangent, condition_tangent, span, direction, options))
 

@@ -121,7 +121,7 @@ def _compare(net: Any, layers: LayerList, example: Any, program: str | os.PathLi
     spec, tensors = _as_field(layers, seen, list(z.shape[1:]))
     with tempfile.TemporaryDirectory() as folder, staged_model(f"{folder}/g", spec, tensors, program) as staged:
         with local.daemon(staged.parent, program) as address, Client(address) as client:
-            compare_field(client, staged.name, Field(), far(z, depths)[0], (0.0, 1.0))
+            compare_field(client, staged.name, Field(), *far(z, depths), (0.0, 1.0))
 
 
 def _as_field(net: LayerList, seen: int, shape: list[int]) -> tuple[dict[str, Any], dict[str, Array]]:

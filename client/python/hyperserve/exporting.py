@@ -14,6 +14,7 @@ from hyperserve.arrays import Array
 from hyperserve.client import Client
 from hyperserve.folder import staged_model
 from hyperserve.layers import LayerList, LayoutError
+from hyperserve.requests import Options
 
 REPLY_BYTES_MAX = (64 << 20) - (64 << 10)  # what a daemon grants and a client receives
 
@@ -33,14 +34,21 @@ def export(
     head: Any = None,
     labels: Sequence[str] = (),
     unit_range: bool = False,
+    kind: str = "",
+    save_at: Sequence[float] = (),
+    condition: Any = None,
+    none: Sequence[float] = (),
     program: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
     """Writes the field `module` (a flow; with `head`, and perhaps `stem`, a classifier) into the new folder.
 
-    `module` is an nn.Sequential or a module of your own, with forward(x) or forward(t, x), a torchdyn NeuralODE, or an
-    nn.Sequential that holds one: what stands before it is the stem, what follows the head. `example` [rows, input shape]
-    holds inputs, of which eight are taken. `span` is (s0, s1), the depths of the solve. Modules are copied, never changed;
-    tensors are written as float64 if any of the module's is, or else as float32.
+    `module` is an nn.Sequential or a module of your own, with forward(x), forward(t, x) or forward(t, x, condition), a torchdyn
+    NeuralODE, or an nn.Sequential that holds one: what stands before it is the stem, what follows the head. `example` [rows,
+    input shape] holds inputs, of which eight are taken. `span` is (s0, s1), the depths of the solve. `kind` "regressor" makes
+    numbers of the head's answers, with `labels` as their names; "trajectory", without a head, has the states at the depths
+    `save_at` as its answer. A conditional field comes with `condition`, an example [rows, features]; `none` is the condition
+    that stands for none, if it was trained with one. Modules are copied, never changed; tensors are written as float64 if
+    any of the module's is, or else as float32.
 
     `hyperserve --check` reads the folder and a daemon serves it, before it takes its name. NotExportable names each part
     that the format cannot hold, ExportError says where served answers are not the module's, ModelFolderError what does not
@@ -52,38 +60,71 @@ def export(
     from hyperserve.torch_running import apply, double, example_rows, far
 
     module, stem, head = _parts(module, stem, head)
-    field = double(_field_of(module), "field")
+    kind = kind or ("flow" if head is None else "classifier")
+    _check_kind(kind, head, save_at)
+    field = double(_field_of(module), "field", condition is not None)
     dtype = written_dtype((module, stem, head))
     stem, head = (part if part is None else double(part, name) for name, part in (("stem", stem), ("head", head)))
     x, lists = example_rows(example), {name: LayerList(name) for name in ("stem", "field", "head")}
     begin, length = span[0], span[1] - span[0]
     with torch.no_grad():
         depths = torch.linspace(*span, len(x), dtype=torch.float64)  # another one in each row
+        beside = depths if condition is None else torch.cat([depths[:, None], example_rows(condition)], 1)
         z = x if stem is None else Converter(lists["stem"], dtype).add(stem, "stem", x, depths)
-        slope = Converter(lists["field"], dtype).add(field, "field", z, depths)
+        slope = Converter(lists["field"], dtype).add(field, "field", z, beside)
         if slope.shape != z.shape:
             raise ValueError(f"the field maps {tuple(z.shape)} to {tuple(slope.shape)}; it must keep the shape")
         if head is not None:
             Converter(lists["head"], dtype).add(head, "head", z, depths)
-            end = z + length * apply(field, z, torch.full((len(z),), begin, dtype=torch.float64))
-            logits = head(end)
-    spec: dict[str, Any] = {"format": 1, "kind": "flow" if head is None else "classifier", "span": list(span)}
-    spec |= {"direction": direction} if head is None else {}
+            end = z + length * apply(field, z, _at(begin, beside))
+            answers = head(end)
+    spec: dict[str, Any] = {"format": 1, "kind": kind, "span": list(span)}
+    spec |= {"direction": direction} if kind == "flow" else {}
+    spec |= {"save_at": [float(s) for s in save_at]} if kind == "trajectory" else {}
     spec["input"] = {"shape": list(x.shape[1:])} | ({"unit_range": True} if unit_range else {})
+    if condition is not None:
+        features = beside.shape[1] - 1
+        spec["condition"] = {"shape": [features]} | ({"none": [float(one) for one in none]} if len(none) else {})
     spec |= {name: part.layers for name, part in lists.items() if part.layers}
     spec |= {"labels": list(labels)} if labels else {}
     tensors = {name: tensor for part in lists.values() for name, tensor in part.tensors.items()}
     with staged_model(folder, spec, tensors, program) as staged:
         with local.daemon(staged.parent, program) as address, Client(address) as client:
-            compare_field(client, staged.name, field, far(z, depths)[0], span)
+            compare_field(client, staged.name, field, *far(z, beside), span)
             if head is not None:
-                served = client.classify(staged.name, x.numpy(), plan="euler:1/double", logits=True).logits
-                _compare("the whole model", served, logits)
+                more: Options = {"plan": "euler:1/double", "condition": _conditions(beside)}
+                served = (client.classify(staged.name, x.numpy(), logits=True, **more).logits if kind == "classifier"
+                          else client.predict(staged.name, x.numpy(), **more).outputs)  # fmt: skip
+                _compare("the whole model", served, answers)
     return pathlib.Path(folder)
 
 
-def compare_field(client: Client, model: str, field: Any, z: Any, span: tuple[float, float]) -> None:
-    """ExportError where a slope of the served field at z [rows, state shape], at one of four depths, is not the module's."""
+def _check_kind(kind: str, head: Any, save_at: Sequence[float]) -> None:
+    heads = {"flow": False, "trajectory": False, "classifier": True, "regressor": True}
+    if kind not in heads:
+        raise ValueError(f"kind {kind!r}: {', '.join(heads)} wanted")
+    if heads[kind] != (head is not None):
+        raise ValueError(f"a {kind} has {'a' if heads[kind] else 'no'} head")
+    if (kind == "trajectory") != bool(len(save_at)):
+        raise ValueError("save_at: the depths of a trajectory's answer, and of nothing else")
+
+
+def _at(depth: float, beside: Any) -> Any:
+    """The same conditions at another depth."""
+    import torch
+
+    moved = torch.full((len(beside),), depth, dtype=torch.float64)
+    return moved if beside.dim() == 1 else torch.cat([moved[:, None], beside[:, 1:]], 1)
+
+
+def _conditions(beside: Any) -> Any:
+    """Of each row; None where there are none."""
+    return None if beside.dim() == 1 else beside[:, 1:].numpy()
+
+
+def compare_field(client: Client, model: str, field: Any, z: Any, beside: Any, span: tuple[float, float]) -> None:
+    """ExportError where a slope of the served field at z [rows, state shape], at one of four depths, is not the module's.
+    `beside` holds the rows' conditions as torch_running.depths_of says; its depths do not count."""
     import torch
 
     from hyperserve.torch_running import apply
@@ -91,11 +132,11 @@ def compare_field(client: Client, model: str, field: Any, z: Any, span: tuple[fl
     length = span[1] - span[0]
     for share in (0.0, 0.25, 0.5, 0.875):  # of one Euler step each; exact in binary
         begin, step = span[0] + share * length, 0.125 * length
-        for rows in z.split(8):
+        for rows, of_rows in zip(z.split(8), beside.split(8), strict=True):
             end = client.solve(model, state=rows.numpy(), span=(begin, begin + step), plan="euler:1/double",
-                               max_reply_bytes=REPLY_BYTES_MAX).state  # fmt: skip
+                               condition=_conditions(of_rows), max_reply_bytes=REPLY_BYTES_MAX).state  # fmt: skip
             with torch.no_grad():
-                slope = apply(field, rows, torch.full((len(rows),), begin, dtype=torch.float64))
+                slope = apply(field, rows, _at(begin, of_rows))
             # The subtraction leaves an error of the size of z.
             _compare(f"the field at depth {begin:g}", (end - rows.numpy()) / step, slope, 1e-6 * float(rows.abs().max()))
 

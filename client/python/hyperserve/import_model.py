@@ -15,6 +15,7 @@ import sys
 from hyperserve.folder import ModelFolderError, staged_model
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import LAYOUTS, Choices
+from hyperserve.layouts.sequences import copies, net_of
 from hyperserve.pickles import TensorFileError
 from hyperserve.tensor_files import read_tensors
 
@@ -32,10 +33,14 @@ def import_model(
     TensorFileError says what is wrong with the file, LayoutError which tensors do not have the layout, ModelFolderError what
     `hyperserve --check` says, FileExistsError and FileNotFoundError what is there and what is not.
     """
+    tensors = read_tensors(file)
     try:
-        imported = LAYOUTS[layout](read_tensors(file), choices)
+        tensors = net_of(tensors, choices.part)
+        imported = LAYOUTS[layout](tensors, choices)
     except LayoutError as error:
-        raise LayoutError(f"{os.fspath(file)}: not of layout {layout}: {error}") from None
+        several = copies(tensors)
+        words = f"; it holds several nets, {' and '.join(several)}: choose one (--part)" if several else ""
+        raise LayoutError(f"{os.fspath(file)}: not of layout {layout}: {error}{words}") from None
     with staged_model(folder, imported.spec, imported.tensors, program):
         return pathlib.Path(folder)
 
@@ -50,6 +55,10 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--time", choices=("first", "last", "none"), help="its place among the inputs of the field")
     parser.add_argument("--direction", choices=("noise_to_data", "data_to_noise"), help="which way the field runs")
     parser.add_argument("--span", type=float, nargs=2, metavar=("S0", "S1"), help="default: the layout's, mostly 0 1")
+    parser.add_argument("--part", help="of a checkpoint with several nets: the one to take, as in ema_model")
+    parser.add_argument("--condition", type=int, default=0, metavar="FEATURES", help="of a conditional flow")
+    parser.add_argument("--inputs", default=None, help="order of the first layer's inputs, as x,c,t: state, condition, time")
+    parser.add_argument("--none", type=float, nargs="+", default=(), help="the condition that stands for none")
     parser.add_argument("--hyperserve", help="the daemon's program, for --check; default: HYPERSERVE_BINARY or the PATH")
     given = parser.parse_args(words)
     choices = Choices(
@@ -57,6 +66,10 @@ def main(words: list[str] | None = None) -> int:
         time=given.time,
         direction=given.direction,
         span=(given.span[0], given.span[1]) if given.span else None,
+        part=given.part,
+        condition=given.condition,
+        inputs=given.inputs or "x,c,t",
+        none=given.none,
     )
     try:
         folder = import_model(given.file, given.folder, layout=given.layout, choices=choices, program=given.hyperserve)

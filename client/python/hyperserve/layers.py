@@ -87,6 +87,9 @@ class LayerList:
         if not np.array_equal(order, np.eye(len(order))):
             self.add_dense(DenseModule("order", order, None))
 
+    def add_condition(self, place: str, features: int) -> None:
+        self.layers.append({"condition_cat": {"features": features} | ({"first": True} if place == "first" else {})})
+
     def add_time(self, place: str) -> None:
         if place != "none":
             self.layers.append({"depth_cat": {"first": True} if place == "first" else {}})

@@ -19,7 +19,7 @@ STOP_SECONDS_MAX = 60.0  # it drains first; then it is killed
 
 @contextlib.contextmanager
 def daemon(
-    models: str | os.PathLike[str], program: str | os.PathLike[str] | None = None, *, allow_code: str = ""
+    models: str | os.PathLike[str], program: str | os.PathLike[str] | None = None, *, device: str = "cpu", allow_code: str = ""
 ) -> Iterator[str]:
     """Serves a repository on ports of loopback that the system chooses; yields the address of its calls. It runs the code of
     the models in `allow_code`."""
@@ -28,7 +28,7 @@ def daemon(
         flags = [f"--{name}=127.0.0.1:0" for name in ("address", "admin_address", "http_address")]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [find_program(program), f"--models={os.fspath(models)}", f"--ports_file={ports}", "--device=cpu",
+                [find_program(program), f"--models={os.fspath(models)}", f"--ports_file={ports}", f"--device={device}",
                  f"--allow_code={allow_code}", *flags],  # fmt: skip
                 stdout=output,
                 stderr=output,

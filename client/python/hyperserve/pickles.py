@@ -203,6 +203,20 @@ def _ordered_dict(*items: Any) -> dict[Any, Any]:
     return {}
 
 
+def _default_dict(*factory: Any) -> dict[Any, Any]:
+    return {}
+
+
+# What training loops save beside the tensors: figures of numpy, paths, counts.
+_BESIDE = (
+    ("numpy.core.multiarray", "scalar"), ("numpy._core.multiarray", "scalar"), ("numpy", "dtype"), ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"), ("_codecs", "encode"),
+    ("pathlib", "PosixPath"), ("pathlib", "PurePosixPath"), ("pathlib._local", "PosixPath"), ("collections", "Counter"),
+    ("builtins", "dict"), ("builtins", "list"), ("builtins", "int"), ("__builtin__", "dict"), ("__builtin__", "list"),
+    ("builtins", "set"), ("__builtin__", "set"), ("torch.torch_version", "TorchVersion"),
+)  # fmt: skip
+
+
 def _settings(*values: Any) -> Settings:
     return Settings()
 
@@ -215,6 +229,8 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
     ("argparse", "Namespace"): _settings,
     ("torch", "device"): _settings,
     ("torch", "Size"): _settings,
+    ("collections", "defaultdict"): _default_dict,
+    **{name: _settings for name in _BESIDE},
 }
 
 

@@ -42,6 +42,8 @@ class Options(TypedDict, total=False):
     condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
     knots: Sequence[float]  # depths of a condition that changes: it is [rows, knots, ...], or [knots, ...] for all rows
     interpolation: str  # between the knots: "linear" or absent, "cubic_hermite"
+    probes: int  # by which a log-density in more than 64 dimensions is estimated, 2 to 64; absent: 8
+    probe_seed: int  # of these
     guidance: Any  # its weight: a number for all rows, [rows], or one for each step: [rows, steps] or [1, steps]
 
 
@@ -91,6 +93,8 @@ def _solve_options(model: str, options: Options) -> v1.SolveOptions:
         condition=_for_rows(options.get("condition"), options),
         condition_knots=_knots(options),
         guidance=_guidance(options),
+        probes=options.get("probes", 0),
+        probe_seed=options.get("probe_seed", 0),
     )
 
 
@@ -152,6 +156,13 @@ def solve(
     request.save_at.extend(float(s) for s in save_at)
     request.partial_states = partial_states
     return _solving(wire.SOLVE, request, results.solve_result, request.options, options)
+
+
+def predict(
+    model: str, inputs: Any, save_at: Sequence[float], options: Options
+) -> Call[v1.SolveRequest, v1.SolveReply, results.Prediction]:
+    call = solve(model, inputs, None, None, save_at, False, "", options)
+    return Call(call.method, call.request, results.prediction, call.timeout, call.request_id)
 
 
 def solve_vjp(

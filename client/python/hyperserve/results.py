@@ -72,6 +72,8 @@ class SolveInfo:
     # not asked for; of a stream see its chunks.
     error_bound: Array | None = None
     plan_rows: list[PlanRows] = dataclasses.field(default_factory=list)  # of an automatic plan per row, in their order
+    probes: int = 0  # by which each row's log-density was estimated; 0: it is exact
+    log_density_error: Array | None = None  # with probes: the standard error of each row's log-density
 
     @property
     def failed_rows(self) -> Array:
@@ -112,6 +114,7 @@ class SampleChunk:
     macs: Array
     error_bound: Array | None = None  # as in SolveInfo
     plan_rows: list[PlanRows] = dataclasses.field(default_factory=list)
+    log_density_error: Array | None = None  # as in SolveInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +129,18 @@ class SolveResult:
     saved: Array | None  # [rows, save_at, state shape]; None: not asked for
     info: SolveInfo
     stopped_at: Array | None = None  # with partial_states: the depth of each row's state, float64
+    saved_at: Array | None = None  # the depths of `saved`, float64; of a trajectory without save_at those of the model
+    outputs: Array | None = None  # of a regressor: [rows, outputs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The answer of a regressor or of a trajectory; the other's fields are None."""
+
+    outputs: Array | None  # of a regressor: [rows, outputs]
+    states: Array | None  # of a trajectory: [rows, depths, state shape]
+    depths: Array | None  # of these states, float64
+    info: SolveInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +149,7 @@ class SolveVjpResult:
 
     state: Array  # z at the end, [rows, state shape]
     start_gradient: Array  # in the shape of the start
-    condition_gradient: Array | None  # of each row's condition, [rows, condition shape]; None: the model has none
+    condition_gradient: Array | None  # of each row's condition, in its shape with [rows, ...]; None: the model has none
     info: SolveInfo
 
 
@@ -151,7 +166,7 @@ class SolveJvpResult:
 class LogProbGradientResult:
     log_prob: Array  # [rows], float64
     gradient: Array  # by the points, [rows, dimensions]
-    condition_gradient: Array | None  # by each row's condition, [rows, condition shape]; None: the model has none
+    condition_gradient: Array | None  # by each row's condition, in its shape with [rows, ...]; None: the model has none
     info: SolveInfo
 
 
@@ -177,6 +192,8 @@ def solve_info(info: v1.SolveInfo, rows: int) -> SolveInfo:
         plan_reason=info.plan_reason,
         error_bound=bound_per_row(info.error_bound, rows),
         plan_rows=plan_rows(info.plan_rows),
+        probes=info.probes,
+        log_density_error=bound_per_row(info.log_density_error, rows),
     )
 
 
@@ -210,6 +227,7 @@ def sample_chunk(chunk: v1.SampleChunk) -> SampleChunk:
         macs=per_row(chunk.macs, chunk.rows),
         error_bound=bound_per_row(chunk.error_bound, chunk.rows),
         plan_rows=plan_rows(chunk.plan_rows),
+        log_density_error=bound_per_row(chunk.log_density_error, chunk.rows),
     )
 
 
@@ -221,7 +239,16 @@ def log_prob_result(reply: v1.LogProbReply) -> LogProbResult:
 def solve_result(reply: v1.SolveReply) -> SolveResult:
     state = from_wire(reply.state)
     stopped_at = np.asarray(reply.stopped_at, np.float64) if reply.stopped_at else None
-    return SolveResult(state, present(reply, "saved"), solve_info(reply.info, len(state)), stopped_at)
+    saved_at = np.asarray(reply.saved_at, np.float64) if reply.saved_at else None
+    info = solve_info(reply.info, len(state))
+    return SolveResult(state, present(reply, "saved"), info, stopped_at, saved_at, present(reply, "outputs"))
+
+
+def prediction(reply: v1.SolveReply) -> Prediction:
+    solved = solve_result(reply)
+    if solved.outputs is None and solved.saved is None:
+        raise TypeError(f"model {solved.info.model!r} is no regressor and no trajectory: call classify, sample or solve")
+    return Prediction(solved.outputs, solved.saved, solved.saved_at, solved.info)
 
 
 def solve_vjp_result(reply: v1.SolveVjpReply) -> SolveVjpResult:

@@ -55,7 +55,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Array]:
     try:
         if content[:4] == b"PK\x03\x04":
             return _read_zip(file, size)
-        if content[:1] == b"\x80":
+        # The length of a safetensors header may begin with a pickle's first byte; its header begins behind it with a brace.
+        if content[:1] == b"\x80" and content[8:9] != b"{":
             return _read_legacy(file, size)
         return _read_safetensors(file, size)
     except TensorFileError as error:

@@ -1,15 +1,15 @@
-"""From modules of torch to layers of the model format, and the depth column that fields see. Needs torch.
+"""From modules of torch to layers of the model format, and what fields see beside the state. Needs torch.
 
 A module that is not of torch.nn is taken if its forward is, on the example, one of a few compositions of its children: one
-after the other as it calls them, with an activation between them, with the time as first or last input, with the input
-added; where some see the time only (an embedding), with what they answer added to the others, scaling them, or beside them.
+after the other as it calls them, with an activation between them, with the time as first or last input of the first or of each, with the input
+added; where some see the time only (an embedding), the condition or both, with what they answer added to the others, scaling
+them, or beside them; with the condition as an input, first or last.
 Each is tried and compared in float64, on the example, far from it and at other depths.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,24 +17,22 @@ import torch
 from torch import nn
 
 from hyperserve.arrays import Array
-from hyperserve.layers import ACTIVATIONS, DenseModule, LayerList
+from hyperserve.layers import DenseModule, LayerList
+from hyperserve.torch.compositions import ByNet, Condition, Function, Steps, Time, Within, compositions
 from hyperserve.torch_running import (
     AGREEMENT,
     NotExportable,
     Part,
-    TimeNet,
     apply,
-    calls_of,
+    depths_of,
     difference,
     far,
     frequencies,
     refuse,
+    with_condition,
     with_depth,
 )
 
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    name: getattr(nn.functional, name, None) or getattr(torch, name) for name in ACTIVATIONS
-}
 REFUSALS_MAX = 12  # of a part for the same reason; parts within parts multiply what is tried
 _NOT_YET = {
     "MultiheadAttention": "the format's attention is not written from modules yet",
@@ -50,7 +48,8 @@ def _array(tensor: Any) -> Array:
 
 
 class Converter:
-    """Adds modules to a list and follows the example through them: `z` with one depth `s` a row."""
+    """Adds modules to a list and follows the example through them: `z` with `s`, one depth a row, and of a conditional field the
+    row's condition after it (torch_running.depths_of)."""
 
     def __init__(self, layers: LayerList, dtype: Any) -> None:
         self._layers = layers
@@ -63,16 +62,21 @@ class Converter:
         if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
             return self._add_each(module.named_children(), path, z, s)
         match module:
-            case _Steps():
+            case Steps():
                 return self._add_each(module.parts, path, z, s)
-            case _Time():
+            case Time():
                 self._layers.add_time(module.place)
                 return with_depth(z, s, first=module.place == "first")
-            case _Function():
+            case Condition():
+                self._layers.add_condition(module.place, s.shape[1] - 1)
+                return with_condition(z, s, first=module.place == "first")
+            case Function():
                 self._layers.add(module.name)
                 return module(z)
-            case _ByTime():
-                return self._add_by_time(module, path, z, s)
+            case ByNet():
+                return self._add_by_net(module, path, z, s)
+            case Within():
+                return self._within(module.kind, module.inside, path, z, s)
         if name == "DepthCat":
             if getattr(module, "idx_cat", 1) != 1:
                 raise refuse(path, module, f"it adds the depth to dimension {module.idx_cat}; 1 is wanted")
@@ -116,7 +120,7 @@ class Converter:
         z = self.add(module._layer, f"{path}._layer", z, s)
         self._layers.add_concat_squash(*(_array(tensor.to(self._dtype)) for tensor in (
             gate.weight, torch.zeros(len(z[0])) if gate.bias is None else gate.bias, shift.weight)))  # fmt: skip
-        column, pixels = s.reshape(-1, 1), [1] * (z.dim() - 2)
+        column, pixels = depths_of(s).reshape(-1, 1), [1] * (z.dim() - 2)
         scales, shifts = (one(column).reshape(*z.shape[:2], *pixels) for one in (gate, shift))
         return z * torch.sigmoid(scales) + shifts
 
@@ -140,8 +144,9 @@ class Converter:
         self._layers.add("galerkin_linear", tensors, **fields, period=2 * np.pi / (first * float(module.dilation)))
         return torch.cat([module(row) for row in z.split(1)])
 
-    def _add_by_time(self, module: _ByTime, path: str, z: Any, s: Any) -> Any:
-        """z + n(s), (1 + a) z + b with [a, b] = n(s), cat[z, n(s)] or cat[n(s), z], where n is the net of the time."""
+    def _add_by_net(self, module: ByNet, path: str, z: Any, s: Any) -> Any:
+        """z + n(s), (1 + a) z + b with [a, b] = n(s), cat[z, n(s)] or cat[n(s), z], where n is the net of the time, the condition
+        or both."""
         if module.kind in ("cat", "cat_first"):
             if z.dim() != 2:
                 raise RuntimeError("features beside an image")
@@ -160,24 +165,28 @@ class Converter:
         scales, shifts = values.chunk(2, 1)
         return (1 + scales) * z + shifts
 
-    def _add_film(self, layers: LayerList, module: _ByTime, path: str, answers: int, s: Any) -> Any:
+    def _add_film(self, layers: LayerList, module: ByNet, path: str, answers: int, s: Any) -> Any:
         """Of a net with a shift for each channel, or with scales and then shifts; RuntimeError where it has not `answers`."""
         inner = LayerList(f"{layers.name}.{len(layers.layers)}.layers")
-        converter, z, net = Converter(inner, self._dtype), s.reshape(-1, 1), module.net
-        found = frequencies(net)
+        converter, net = Converter(inner, self._dtype), module.net
+        found, z = frequencies(net), net.argument_of(s)
         if found is not None:
             inner.add_fourier_features(*found)
-            z = net.first(s)
+            z = net.first(depths_of(s))
         elif net.scale != 1:
             inner.add_dense(DenseModule(path, np.array([[net.scale]]), None))
-            z = net.scale * z
+        elif net.argument in ("time_condition", "condition_time"):
+            inner.add_condition("last" if net.argument == "time_condition" else "first", s.shape[1] - 1)
         z = converter._add_each(net.parts[found is not None :], path, z, s)
         if z.shape[1] != answers:
             raise RuntimeError(f"{z.shape[1]} answers of a net of the time, {answers} wanted")
         if module.kind != "film":
             inner.add_dense(DenseModule(path, np.eye(2 * answers)[:, answers:], None))
         layers.tensors.update(inner.tensors)
-        layers.add("film", gate="one_plus", layers=inner.layers)
+        if net.argument == "condition":
+            layers.add("condition_film", features=s.shape[1] - 1, gate="one_plus", layers=inner.layers)
+        else:
+            layers.add("film", gate="one_plus", layers=inner.layers)
         return z
 
     def _within(self, kind: str, module: Any, path: str, z: Any, s: Any) -> Any:
@@ -285,7 +294,7 @@ class Converter:
         probes, depths = far(z, s)
         wanted = apply(module, probes, depths)
         reasons = []
-        for composed, kind in _compositions(module, z):
+        for composed, kind in compositions(module, z, s):
             trial = LayerList(self._layers.name)
             trial.layers, trial.tensors = list(self._layers.layers), dict(self._layers.tensors)
             converter = Converter(trial, self._dtype)
@@ -326,62 +335,3 @@ def _factor(module: Any) -> int:
     factors = set(_pair(module.scale_factor))
     factor = factors.pop() if len(factors) == 1 else None
     return int(factor) if factor is not None and factor == int(factor) else 0
-
-
-class _Time(nn.Module):  # type: ignore[misc]
-    """Stands for the time as an input of what follows."""
-
-    def __init__(self, place: str) -> None:
-        super().__init__()
-        self.place = place
-
-
-class _Function(nn.Module):  # type: ignore[misc]
-    """Stands for an activation that a forward calls as a function."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def forward(self, x: Any) -> Any:
-        return _FUNCTIONS[self.name](x)
-
-
-class _ByTime(nn.Module):  # type: ignore[misc]
-    """Stands for what a net of the time does to what stands before it."""
-
-    def __init__(self, kind: str, net: TimeNet) -> None:
-        super().__init__()
-        self.kind, self.net = kind, net
-
-
-class _Steps(nn.Module):  # type: ignore[misc]
-    """Parts of a module, one after the other."""
-
-    def __init__(self, parts: list[Part]) -> None:
-        super().__init__()
-        self.parts = parts
-
-
-def _between(parts: list[Part], activation: str | None) -> list[Part]:
-    steps = parts[:1]
-    for part in parts[1:]:
-        steps += [part] if activation is None else [(activation, _Function(activation)), part]
-    return steps
-
-
-def _compositions(module: Any, z: Any) -> Iterator[tuple[_Steps, str]]:
-    """What is tried: parts in a sequence, and the kind of layer that brings their input to what they give, or "". The simplest
-    first."""
-    parts, net_parts, argument = calls_of(module, z)
-    for activation in (None, *ACTIVATIONS):
-        if activation is not None and len(parts) < 2:
-            continue
-        steps = _between(parts, activation)
-        choices = [steps, [("t", _Time("last")), *steps], [("t", _Time("first")), *steps]]
-        if net_parts:
-            net = TimeNet(_between(net_parts, activation), *argument)
-            choices = [[*steps[:at], ("t", _ByTime(kind, net)), *steps[at:]]
-                       for at in range(len(steps) + 1) for kind in ("add", "film", "cat", "cat_first")]  # fmt: skip
-        for chosen, kind in itertools.product(choices if parts else [], ("", "residual", "skip", "augment")):
-            yield _Steps(chosen), kind

@@ -28,10 +28,30 @@ def refuse(path: str, module: Any, reason: str) -> NotExportable:
     return NotExportable(f"{path} ({type(module).__name__}): {reason}")
 
 
+def depths_of(s: Any) -> Any:
+    """[rows]: `s` holds the depth of each row or, of a conditional field, [rows, 1 + features], its condition after that."""
+    return s if s.dim() == 1 else s[:, 0]
+
+
+def conditions_of(s: Any) -> Any:
+    """[rows, features]; None: there are none."""
+    return None if s.dim() == 1 else s[:, 1:]
+
+
+def _with_columns(z: Any, columns: Any, first: bool) -> Any:
+    """Columns [rows, n] as so many more features or channels of z."""
+    columns = columns.reshape(*columns.shape, *[1] * (z.dim() - 2)).expand(-1, -1, *z.shape[2:])
+    return torch.cat([columns, z] if first else [z, columns], 1)
+
+
 def with_depth(z: Any, s: Any, first: bool) -> Any:
     """z with the depth of each row as one more feature or channel."""
-    column = s.reshape(-1, *[1] * (z.dim() - 1)).expand(-1, 1, *z.shape[2:])
-    return torch.cat([column, z] if first else [z, column], 1)
+    return _with_columns(z, depths_of(s)[:, None], first)
+
+
+def with_condition(z: Any, s: Any, first: bool) -> Any:
+    """z with the condition of each row as more features or channels."""
+    return _with_columns(z, conditions_of(s), first)
 
 
 def _arguments(module: Any) -> int:
@@ -42,8 +62,8 @@ def _arguments(module: Any) -> int:
 
 
 def takes_time(module: Any) -> bool:
-    """True for forward(t, x)."""
-    return _arguments(module) == 2
+    """True for forward(t, x) and forward(t, x, condition)."""
+    return _arguments(module) in (2, 3)
 
 
 def apply(module: Any, z: Any, s: Any) -> Any:
@@ -54,20 +74,25 @@ def apply(module: Any, z: Any, s: Any) -> Any:
     if not cats and not timed:
         return module(z)
     rows = []
-    for depth, row in zip(s, z.split(1), strict=True):
+    conditions = conditions_of(s)
+    conditional = _arguments(module) == 3 and conditions is not None
+    for place, (depth, row) in enumerate(zip(depths_of(s), z.split(1), strict=True)):
         for cat in cats:
             cat.t = depth
-        rows.append(module(depth, row) if timed else module(row))
+        more = (conditions[place : place + 1],) if conditional else ()
+        rows.append(module(depth, row, *more) if timed else module(row))
     return torch.cat(rows)
 
 
-def double(module: Any, path: str) -> Any:
+def double(module: Any, path: str, conditional: bool = False) -> Any:
     """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"{path}: a {type(module).__name__}; a torch.nn.Module is wanted")
-    if _arguments(module) > 2:
-        raise refuse(path, module, "its forward takes more than the time and the state, as a condition; a conditional field is not "
-                     "written from modules yet: write its model.json with condition_cat or condition_film")  # fmt: skip
+    if conditional and _arguments(module) != 3:
+        raise refuse(path, module, "a condition is given, and its forward is not forward(t, x, condition)")
+    if _arguments(module) > (3 if conditional else 2):
+        raise refuse(path, module, "its forward takes more than the time and the state; for forward(t, x, condition) give "
+                     "condition=, an example of it")  # fmt: skip
     found = [(".".join(filter(None, (path, name))), part, _hidden(part)) for name, part in module.named_modules()]
     refused = [str(refuse(name, part, reason)) for name, part, reason in found if reason]
     if refused:
@@ -87,7 +112,7 @@ def example_rows(example: Any) -> Any:
 
 def far(z: Any, s: Any) -> tuple[Any, Any]:
     """z, 100 z and -100 z, each at other depths: two functions that agree on an example rarely agree there."""
-    return torch.cat([z, 100 * z, -100 * z]), torch.cat([s, s.flip(0), s.roll(1)])
+    return torch.cat([z, 100 * z, -100 * z]), torch.cat([s, s.flip(0), s.roll(1, 0)])
 
 
 def difference(found: Any, wanted: Any, rows: int, floor: float = 0.0) -> float:
@@ -125,25 +150,94 @@ def parts_of(module: Any) -> list[Part]:
     return found
 
 
-def calls_of(module: Any, z: Any) -> tuple[list[Part], list[Part], tuple[tuple[int, ...], float]]:
-    """The parts that a forward calls, in order: those that see z, those that see the time only, and of the first of the
-    latter the shape of its argument and what the time is multiplied by there."""
-    half, whole, other = (_calls(module, row, depth) for row, depth in ((z[:1], 0.5), (z[:1], 1.0), (2 * z[:1] + 1, 1.0)))
+@dataclasses.dataclass(frozen=True)
+class Net:
+    """Parts one after the other, of which the first sees its argument in the shape `shape`: the time times `scale`, or the
+    condition, or [time, condition], or [condition, time]."""
+
+    parts: list[Part]
+    shape: tuple[int, ...]
+    scale: float
+    argument: str = "time"  # "condition", "time_condition", "condition_time"
+
+    @property
+    def sees_time(self) -> bool:
+        return self.argument != "condition"
+
+    @property
+    def sees_condition(self) -> bool:
+        return self.argument != "time"
+
+    def first(self, s: Any) -> Any:
+        """[rows, features]: what the first part answers to the time [rows]."""
+        return torch.stack([self.parts[0][1]((self.scale * depth).reshape(self.shape)).reshape(-1) for depth in s])
+
+    def argument_of(self, s: Any) -> Any:
+        """[rows, numbers]: what the first part sees."""
+        time, condition = depths_of(s)[:, None], conditions_of(s)
+        return {
+            "time": lambda: self.scale * time,
+            "condition": lambda: condition,
+            "time_condition": lambda: torch.cat([time, condition], 1),
+            "condition_time": lambda: torch.cat([condition, time], 1),
+        }[self.argument]()
+
+    def values(self, s: Any) -> Any:
+        """[rows, features]: what the net answers."""
+        z = self.first(depths_of(s)) if self.argument == "time" else self.parts[0][1](self.argument_of(s))
+        for _, part in self.parts[1:]:
+            z = part(z)
+        return z
+
+
+@dataclasses.dataclass(frozen=True)
+class Calls:
+    """The parts that a forward calls, in order: those that see z, and the nets of those that do not."""
+
+    parts: list[Part]
+    nets: list[Net]
+
+
+def calls_of(module: Any, z: Any, s: Any) -> Calls:
+    """Nets begin with parts whose argument is a multiple of the time, the condition, or both side by side."""
+    condition = conditions_of(s)
+    row, given = z[:1], None if condition is None else condition[:1]
+    other = None if given is None else 2 * given + 1
+    runs = [_calls(module, *one) for one in (
+        (row, 1.0, given), (row, 0.5, given), (2 * row + 1, 1.0, given), (row, 1.0, other))]  # fmt: skip
+    if len({len(run) for run in runs}) != 1:
+        return Calls([], [])
     parts: list[Part] = []
-    net: list[Part] = []
-    if not len(half) == len(whole) == len(other):
-        return [], [], ((), 1.0)
-    argument: tuple[tuple[int, ...], float] = ((), 1.0)
-    for (name, part, at_half), (_, _, at_whole), (_, _, of_other) in zip(half, whole, other, strict=True):
-        if not isinstance(at_whole, torch.Tensor) or not torch.equal(at_whole, of_other) or torch.equal(at_half, at_whole):
+    nets: dict[str, Net] = {}
+    for (name, part, seen), *others in zip(*runs, strict=True):
+        if not isinstance(seen, torch.Tensor):
             parts.append((name, part))
             continue
-        if not net:
-            if at_whole.numel() != 1 or not torch.equal(2 * at_half, at_whole):
-                return [], [], argument  # it sees a function of the time that no part computes
-            argument = (tuple(at_whole.shape), float(at_whole))
-        net += _leaves(name, part)
-    return parts, net, argument
+        at_half, of_row, of_other = (not torch.equal(seen, one) for _, _, one in others)
+        if of_row or not (at_half or of_other):
+            parts.append((name, part))
+            continue
+        argument = "both" if at_half and of_other else "time" if at_half else "condition"
+        if argument not in nets:
+            net = _begun(argument, seen, others[0][2], given)
+            if net is None:
+                return Calls([], [])  # it sees a function of the time or of the condition that no part computes
+            nets[argument] = net
+        nets[argument].parts.extend(_leaves(name, part))
+    return Calls(parts, list(nets.values()))
+
+
+def _begun(argument: str, seen: Any, at_half: Any, condition: Any) -> Net | None:
+    """A net without its parts; None: its first argument, `seen` at the time 1, is not what a net begins with."""
+    if argument == "time":
+        plain = seen.numel() == 1 and torch.equal(2 * at_half, seen)
+        return Net([], tuple(seen.shape), float(seen.reshape(-1)[0])) if plain else None
+    one = torch.ones(1, 1, dtype=torch.float64)
+    for name, wanted in {"condition": condition, "time_condition": torch.cat([one, condition], 1),
+                         "condition_time": torch.cat([condition, one], 1)}.items():  # fmt: skip
+        if torch.equal(seen.reshape(1, -1), wanted):
+            return Net([], tuple(seen.shape), 1.0, name)
+    return None
 
 
 def _leaves(name: str, part: Any) -> list[Part]:
@@ -153,7 +247,7 @@ def _leaves(name: str, part: Any) -> list[Part]:
     return [leaf for key, child in part.named_children() for leaf in _leaves(f"{name}.{key}", child)]
 
 
-def _calls(module: Any, row: Any, depth: float) -> list[tuple[str, Any, Any]]:
+def _calls(module: Any, row: Any, depth: float, condition: Any) -> list[tuple[str, Any, Any]]:
     """Each call of a part within one of the module: the part and its last argument."""
     found: list[tuple[str, Any, Any]] = []
     hooks = []
@@ -164,34 +258,15 @@ def _calls(module: Any, row: Any, depth: float) -> list[tuple[str, Any, Any]]:
 
         hooks.append(part.register_forward_pre_hook(record))
     try:
-        apply(module, row, torch.tensor([depth], dtype=torch.float64))
+        s = torch.tensor([depth], dtype=torch.float64)
+        apply(module, row, s if condition is None else torch.cat([s[:, None], condition], 1))
     finally:
         for hook in hooks:
             hook.remove()
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class TimeNet:
-    """Parts one after the other, of which the first sees scale times the time, in the shape `shape`."""
-
-    parts: list[Part]
-    shape: tuple[int, ...]
-    scale: float
-
-    def first(self, s: Any) -> Any:
-        """[rows, features]: what the first part answers at depths s [rows]."""
-        return torch.stack([self.parts[0][1]((self.scale * depth).reshape(self.shape)).reshape(-1) for depth in s])
-
-    def values(self, s: Any) -> Any:
-        """[rows, features]: what the net answers."""
-        z = self.first(s)
-        for _, part in self.parts[1:]:
-            z = part(z)
-        return z
-
-
-def frequencies(net: TimeNet) -> tuple[Array, Array] | None:
+def frequencies(net: Net) -> tuple[Array, Array] | None:
     """Of a first part whose features are cosines and sines of multiples of the time: the multiples w [features / 2], and the
     matrix that maps [cos(w s), sin(w s)] to its features in their order. None: it is no such part."""
 
@@ -199,7 +274,7 @@ def frequencies(net: TimeNet) -> tuple[Array, Array] | None:
         found: Array = net.first(torch.tensor([depth], dtype=torch.float64))[0].numpy()
         return found
 
-    if isinstance(net.parts[0][1], nn.Linear):
+    if net.argument != "time" or isinstance(net.parts[0][1], nn.Linear):
         return None
     zero, small = features(0.0), 1e-6
     cosines, sines = np.flatnonzero(zero == 1), np.flatnonzero(zero == 0)

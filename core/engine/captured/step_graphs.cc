@@ -12,6 +12,7 @@
 #include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/slot_run.h"
 #include "core/engine/readable/solve_setup.h"
+#include "core/engine/warm_sizes.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -96,7 +97,8 @@ std::optional<StepGraphs::Lease> StepGraphs::Take(const BatchSpec& spec, int64_t
 }
 
 bool StepGraphs::Capture(const BatchSpec& spec, int64_t rows, const StreamLease& scratch) {
-  if (spec.tier == Tier::kFast || !SlotRunSupports(spec) || rows > kGraphRowsMax) return false;
+  if (spec.tier == Tier::kFast || !SlotRunSupports(spec)) return false;
+  if (Bucket(rows) > CapturedRowsMax(spec.model->field_macs())) return false;
   const std::lock_guard capturing(capturing_);
   {
     const std::lock_guard lock(mutex_);

@@ -27,9 +27,6 @@ namespace hyperserve {
 // Runs that use captured steps at once: as many as a GPU has solvers.
 inline constexpr size_t kGraphLanes = 2;
 
-// Of larger buckets nothing is captured: there the work outweighs its launches.
-inline constexpr int64_t kGraphRowsMax = 1024;
-
 class StepGraphs {
  public:
   explicit StepGraphs(at::Device device);
@@ -47,7 +44,7 @@ class StepGraphs {
   std::optional<Lease> Take(const BatchSpec& spec, int64_t rows);
 
   // Captures the step of the spec and the bucket in every lane; false where that was tried before,
-  // or where nothing of that kind or size is captured.
+  // or where nothing of that kind or size (CapturedRowsMax) is captured.
   // What goes wrong becomes the reason that Supports tells. `scratch` takes the work beside the
   // captures. Blocks the caller; serving goes on meanwhile. Precondition: a solve of the spec has
   // run in this thread, which made all that LibTorch makes once.

@@ -42,6 +42,9 @@ absl::Status CheckFixed(const BatchSpec& spec) {
   if (spec.method.method == Method::kAb2) {
     return absl::UnimplementedError("it runs one-step methods and learned tables only");
   }
+  if (spec.log_density == LogDensity::kHutchinson) {
+    return absl::UnimplementedError("it estimates no log-density");
+  }
   if (spec.log_density != LogDensity::kNone &&
       spec.model->state_elements() > kernels::kFlowTangents) {
     return absl::UnimplementedError(absl::StrCat("it has log-densities of at most ",

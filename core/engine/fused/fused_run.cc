@@ -20,6 +20,7 @@
 #include "core/engine/fused/fused_flows.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/fused/waiting_run.h"
+#include "core/engine/paired_run.h"
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/io/tensor.h"
@@ -229,24 +230,32 @@ class FusedRun final : public WaitingRun<FusedFlow> {
       result.macs.resize(count, result.macs.front());
     }
     result.bucket = (segment.rows + kGroupRows - 1) / kGroupRows * kGroupRows;
-    HS_RETURN_IF_ERROR(SolveAgain(spec_, stream_, segment, Unfit(ends), cancelled, result));
+    const UnfitRows unfit = UnfitOf(ends);
+    HS_RETURN_IF_ERROR(SolveAgain(spec_, stream_, segment, unfit.rows, cancelled, result));
+    // Their states stay: they are those of rows whose densities nobody asks for.
+    HS_RETURN_IF_ERROR(
+        SolveAgain(DensityAlone(spec_), stream_, segment, unfit.densities, cancelled, result));
     return result;
   }
 
-  // The places of the rows that the kernel did not solve or whose end is not finite.
-  static std::vector<int64_t> Unfit(const Ends& ends) {
-    std::vector<int64_t> places;
+  // Places that ascend.
+  struct UnfitRows {
+    std::vector<int64_t> rows;       // that the kernel did not solve, or whose end is not finite
+    std::vector<int64_t> densities;  // of rows that fit, but for a density that is not finite
+  };
+  static UnfitRows UnfitOf(const Ends& ends) {
+    UnfitRows unfit;
     if (AllFinite(ends.states) && AllFinite(ends.log_densities) &&
         std::ranges::count(ends.fits, kernels::kRowFits) == std::ssize(ends.fits)) {
-      return places;
+      return unfit;
     }
     for (size_t row = 0; row < ends.fits.size(); ++row) {
       const Ends one = ends.Rows(row, 1);
-      const bool fits = one.fits.front() == kernels::kRowFits && AllFinite(one.states) &&
-                        AllFinite(one.log_densities);
-      if (!fits) places.push_back(static_cast<int64_t>(row));
+      const bool fits = one.fits.front() == kernels::kRowFits && AllFinite(one.states);
+      if (fits && AllFinite(one.log_densities)) continue;
+      (fits ? unfit.densities : unfit.rows).push_back(static_cast<int64_t>(row));
     }
-    return places;
+    return unfit;
   }
 
   const FindFusedFlow find_;

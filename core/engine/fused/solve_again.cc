@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/engine/paired_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/io/tensor.h"
 #include "core/plan/plan.h"
@@ -47,7 +48,11 @@ absl::Status SolveAgain(const BatchSpec& spec, const StreamLease& stream, const 
   if (places.empty()) return absl::OkStatus();
   BatchSpec exact = spec;
   exact.tier = Tier::kExact;
-  const std::unique_ptr<Run> run = MakeReadableRun(exact, stream, bucket);
+  const auto make = [&](const BatchSpec& one) { return MakeReadableRun(one, stream, bucket); };
+  const std::unique_ptr<Run> run =
+      SolvesStateApart(exact, stream->device().is_cuda())
+          ? PairRuns(make(StateAlone(exact)), make(DensityAlone(exact)))
+          : make(exact);
   for (size_t begin = 0; begin < places.size(); begin += bucket) {
     const auto part = places.subspan(begin, std::min<size_t>(bucket, places.size() - begin));
     std::map<Ticket, int64_t> first;

@@ -126,6 +126,7 @@ class GradientRun final : public Run {
     const at::Device device = stream_->device();
     TapeStart start{.rows = ReadRows(spec_, segments, dtype, device),
                     .condition = ReadConditions(spec_, segments, dtype, device),
+                    .guidance = ReadGuidance(spec_, segments),
                     .cotangent = {},
                     .steps = StepsOf(segments.front())};
     if (spec_.log_density == LogDensity::kNone) {
@@ -149,16 +150,22 @@ class GradientRun final : public Run {
     BatchResult& result = ended.result;
     result.product = HostTensorFrom(rows.rows.to(dtype));
     if (rows.condition.defined()) {
-      result.condition_product = HostTensorFrom(rows.condition.to(dtype));
+      result.condition_product = HostTensorFrom(AsConditions(rows.condition.to(dtype)));
     }
     if (spec_.want_state) result.state = HostTensorFrom(rows.end.z.to(dtype));
     if (spec_.log_density != LogDensity::kNone) result.log_density = LogDensities(rows.end);
     for (size_t i = 0; i < pulled.size(); ++i) {
       const bool converged = rows.finite[i] && pulled[i];
       result.status.push_back(converged ? RowStatus::kConverged : RowStatus::kNonFinite);
-      AppendCosts(party.tape.counts(), result);
+      AppendCosts(party.tape.counts(static_cast<int64_t>(i)), result);
     }
     return ended;
+  }
+
+  // [rows, knots * features] as the rows brought them: with knots [rows, knots, features].
+  at::Tensor AsConditions(const at::Tensor& rows) const {
+    if (spec_.knots.empty()) return rows;
+    return rows.view({rows.size(0), std::ssize(spec_.knots.depths), -1});
   }
 
   // The way back costs one more pass: weights are constants, so each layer multiplies once.

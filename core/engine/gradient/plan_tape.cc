@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "core/engine/batch_spec.h"
@@ -13,11 +14,14 @@
 #include "core/engine/readable/tensor_space.h"
 #include "core/model/net/model.h"
 #include "core/ode/controller.h"
+#include "core/ode/rows.h"
 #include "core/ode/solve_options.h"
 #include "core/ode/solver_table.h"
 #include "core/ode/space.h"
 #include "core/ode/step.h"
+#include "core/ode/step_ends.h"
 #include "core/plan/method.h"
+#include "core/plan/step_control.h"
 
 namespace hyperserve {
 namespace {
@@ -39,7 +43,8 @@ State Detached(const State& state) {
   return {.z = detach(state.z),
           .tangents = detach(state.tangents),
           .log_density = detach(state.log_density),
-          .condition = detach(state.condition)};
+          .condition = detach(state.condition),
+          .guidance = state.guidance};
 }
 
 // The graph of one step: what is differentiated, by what, along which cotangents.
@@ -69,14 +74,7 @@ PlanTape::PlanTape(const BatchSpec* spec, const SolveSetup* setup, TapeStart sta
   if (RunsFromTable(spec_.method.method)) {
     table_ = TableFor(spec_, start.steps, start.rows.device());
   } else {
-    steps_ = options_.s0 < options_.s1 ? start.steps : 0;
-    double s = options_.s0;
-    for (int64_t step = 0; step < steps_; ++step) {
-      const NextStep next = StepTo(s, DepthOfStep(options_, step + 1, steps_), options_.s1);
-      depths_.push_back(s);
-      sizes_.push_back(next.eps);
-      s = next.s_next;
-    }
+    PlaceSteps(start.steps);
   }
   at::Tensor z0 = start.rows;
   if (spec_.entry == Entry::kInput && !setup_.stem.net.empty()) {
@@ -84,8 +82,22 @@ PlanTape::PlanTape(const BatchSpec* spec, const SolveSetup* setup, TapeStart sta
     inputs_ = Leaf(start.rows);
     z0 = mapped_ = setup_.stem.Apply(inputs_);
   }
-  starts_.push_back(Detached(setup_.space.Start(z0.detach(), std::move(start.condition))));
+  starts_.push_back(
+      Detached(setup_.space.Start(z0.detach(), std::move(start.condition), start.guidance)));
   finite_.assign(static_cast<size_t>(z0.size(0)), true);
+}
+
+// The steps of BatchSolver: those of the plan, cut at each knot.
+void PlanTape::PlaceSteps(int64_t steps) {
+  Row row{.control = FixedSteps{.steps = static_cast<int>(steps)}, .s = options_.s0};
+  while (options_.s0 < options_.s1 && row.step < steps) {
+    const NextStep next = NextStepOf(options_, row);
+    depths_.push_back(row.s);
+    sizes_.push_back(next.eps);
+    row.s = next.s_next;
+    row.step += row.s == GridDepth(options_, row) ? 1 : 0;
+  }
+  steps_ = std::ssize(depths_);
 }
 
 bool PlanTape::Advance() {
@@ -111,23 +123,38 @@ PlanTape::Result PlanTape::Take() {
   return std::move(result_);
 }
 
-PlanTape::Counts PlanTape::counts() const {
+PlanTape::Counts PlanTape::counts(int64_t row) const {
   const bool corrected = spec_.correction != nullptr;
+  Counts counts{.evaluations = EvaluationsUntil(steps_, row)};
   if (table_) {
-    return {.evaluations = table_->evaluations(),
-            .corrections = setup_.space.HasReadout(table_->evaluations()) ? 1 : 0};
+    counts.corrections = setup_.space.HasReadout(table_->evaluations()) ? 1 : 0;
+    return counts;
   }
   const int64_t again = std::max<int64_t>(0, steps_ - recorded_steps());
-  return {.evaluations = steps_ * step_evaluations(),
-          .corrections = corrected ? steps_ : 0,
-          .evaluations_again = again * step_evaluations(),
-          .corrections_again = corrected ? again : 0};
+  counts.corrections = corrected ? steps_ : 0;
+  counts.evaluations_again = EvaluationsUntil(again, row);
+  counts.corrections_again = corrected ? again : 0;
+  return counts;
 }
 
-int64_t PlanTape::step_evaluations() const { return options_.tableau.solution_stages(); }
+int64_t PlanTape::step_slopes() const {
+  return table_ ? table_->evaluations() : options_.tableau.solution_stages();
+}
 
 int64_t PlanTape::recorded_steps() const {
-  return table_ ? 1 : std::max<int64_t>(1, kRecordedEvaluationsMax / step_evaluations());
+  return table_ ? 1 : std::max<int64_t>(1, kRecordedEvaluationsMax / step_slopes());
+}
+
+int64_t PlanTape::EvaluationsUntil(int64_t step, int64_t row) const {
+  if (spec_.guidance == 0) return step * step_slopes();
+  const at::Tensor guidance = starts_.front().guidance;
+  const auto numbers = guidance.accessor<double, 2>();
+  int64_t evaluations = 0;
+  for (int64_t i = 0; i < step; ++i) {
+    const int64_t weight = 1 + std::min(i, spec_.guidance - 1);
+    evaluations += step_slopes() * GuidedEvaluations(numbers[row][weight]);
+  }
+  return evaluations;
 }
 
 State PlanTape::StepFrom(int64_t step, const State& from, const State& first) const {

@@ -26,12 +26,14 @@
 
 namespace hyperserve {
 
-// Rows that start together, with what ReadRows, ReadConditions and ReadVectors return for them.
+// Rows that start together, with what ReadRows, ReadConditions, ReadGuidance and ReadVectors return
+// for them.
 struct TapeStart {
   at::Tensor rows;
   at::Tensor condition;  // undefined: the model has none
+  at::Tensor guidance;   // undefined: the spec has none
   at::Tensor cotangent;  // of z(s1); ignored where the spec has a log-density
-  int64_t steps = 1;     // K; of a learned solver its evaluations
+  int64_t steps = 1;     // K, before knots cut them; of a learned solver its evaluations
 };
 
 class PlanTape {
@@ -45,18 +47,19 @@ class PlanTape {
   // After the last Advance. Rows that are not finite hold numbers without meaning.
   struct Result {
     TensorSpace::State end;
-    at::Tensor rows;       // the product, of the rows as ReadRows returned them
-    at::Tensor condition;  // likewise; undefined: the model has none
+    at::Tensor rows;  // the product, of the rows as ReadRows returned them
+    at::Tensor
+        condition;  // likewise, with knots of the values at them; undefined: the model has none
     std::vector<bool> finite;
   };
   Result Take();
 
-  // Evaluations of f and of g for one row: of the plan, and again on the way back.
+  // Evaluations of f and of g for a row: of the plan, and again on the way back.
   struct Counts {
     int64_t evaluations = 0, corrections = 0;
     int64_t evaluations_again = 0, corrections_again = 0;
   };
-  Counts counts() const;
+  Counts counts(int64_t row) const;
 
  private:
   using State = TensorSpace::State;
@@ -65,8 +68,11 @@ class PlanTape {
     State from, first, to;
   };
 
-  int64_t step_evaluations() const;
+  void PlaceSteps(int64_t steps);
+  int64_t step_slopes() const;
   int64_t recorded_steps() const;  // of the last steps
+  // Evaluations of f of a row in its first steps.
+  int64_t EvaluationsUntil(int64_t step, int64_t row) const;
   State StepFrom(int64_t step, const State& from, const State& first) const;
   Recorded Record(int64_t step) const;
   void StepToEnd();
@@ -80,7 +86,7 @@ class PlanTape {
   const SolveOptions options_;
   const at::Tensor cotangent_;
   std::optional<SolverTable<TableCoefficient>> table_;
-  int64_t steps_ = 1;           // to make; 1 of a table
+  int64_t steps_ = 1;           // to make, with those that knots cut; 1 of a table
   std::vector<double> depths_;  // where each step starts
   std::vector<double> sizes_;   // eps of each step
   // Where the rows pass the input map: the leaf before it, and what it made of it; else undefined.

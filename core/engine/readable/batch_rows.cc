@@ -77,17 +77,22 @@ Shape ConditionShape(const BatchSpec& spec) {
   return shape;
 }
 
+// Of the conditions of so many rows: one for each, or one for all.
+std::vector<Shape> ConditionShapes(const BatchSpec& spec, int64_t rows) {
+  Shape of_each = ConditionShape(spec);
+  of_each.insert(of_each.begin(), rows);
+  Shape of_all = of_each;
+  of_all[0] = 1;
+  return {std::move(of_each), std::move(of_all)};
+}
+
 absl::Status CheckCondition(const BatchSpec& spec, const Segment& segment) {
   const Shape& features = spec.model->spec().condition;
   if (features.empty()) {
     if (segment.condition.shape.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("a condition for a model that has none");
   }
-  const Shape one = ConditionShape(spec);
-  Shape of_all = one, of_each = one;
-  of_all.insert(of_all.begin(), 1);
-  of_each.insert(of_each.begin(), segment.rows);
-  return CheckFloats("condition", segment.condition, {of_each, of_all});
+  return CheckFloats("condition", segment.condition, ConditionShapes(spec, segment.rows));
 }
 
 absl::Status CheckVectors(const BatchSpec& spec, const Segment& segment) {
@@ -101,12 +106,11 @@ absl::Status CheckVectors(const BatchSpec& spec, const Segment& segment) {
     return absl::InvalidArgumentError("a vector for rows without a product");
   }
   if (segment.condition_vector.shape.empty()) return absl::OkStatus();
-  const Shape& features = spec.model->spec().condition;
-  if (!pushes || features.empty()) {
+  if (!pushes || spec.model->spec().condition.empty()) {
     return absl::InvalidArgumentError("a tangent of a condition that is not asked for");
   }
   return CheckFloats("condition_vector", segment.condition_vector,
-                     {{segment.rows, features[0]}, {1, features[0]}});
+                     ConditionShapes(spec, segment.rows));
 }
 
 // One vector for each row, side by side; zeros where it is empty.
@@ -121,6 +125,16 @@ at::Tensor JoinVectors(std::span<const Segment> segments, TensorView Segment::*v
                         : TensorFromView(segment.*vector).to(options).expand(shape));
   }
   return at::cat(parts, 0);  // a copy, so that no row shares the memory of another
+}
+
+// Conditions or their tangents, as ReadConditions returns them.
+at::Tensor JoinConditions(const BatchSpec& spec, std::span<const Segment> segments,
+                          TensorView Segment::*conditions, at::ScalarType dtype,
+                          at::Device device) {
+  if (spec.model->spec().condition.empty()) return {};
+  return JoinVectors(segments, conditions, ConditionShape(spec),
+                     at::TensorOptions(device).dtype(dtype))
+      .flatten(1);
 }
 
 absl::Status CheckGuidance(const BatchSpec& spec, const Segment& segment) {
@@ -217,10 +231,7 @@ absl::Status CheckSegment(const BatchSpec& spec, const Segment& segment) {
 
 at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segments,
                           at::ScalarType dtype, at::Device device) {
-  if (spec.model->spec().condition.empty()) return {};
-  return JoinVectors(segments, &Segment::condition, ConditionShape(spec),
-                     at::TensorOptions(device).dtype(dtype))
-      .flatten(1);
+  return JoinConditions(spec, segments, &Segment::condition, dtype, device);
 }
 
 at::Tensor ReadVectors(const BatchSpec& spec, std::span<const Segment> segments,
@@ -238,10 +249,7 @@ at::Tensor ReadVectors(const BatchSpec& spec, std::span<const Segment> segments,
 
 at::Tensor ReadConditionVectors(const BatchSpec& spec, std::span<const Segment> segments,
                                 at::ScalarType dtype, at::Device device) {
-  const Shape& features = spec.model->spec().condition;
-  if (features.empty()) return {};
-  return JoinVectors(segments, &Segment::condition_vector, features,
-                     at::TensorOptions(device).dtype(dtype));
+  return JoinConditions(spec, segments, &Segment::condition_vector, dtype, device);
 }
 
 at::Tensor ScaledAsInputs(const at::Tensor& rows, const InputSpec& input) {
@@ -255,6 +263,25 @@ at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments
   std::vector<at::Tensor> parts;
   for (const Segment& segment : segments) {
     parts.push_back(TensorFromView(segment.guidance).expand({segment.rows, spec.guidance}));
+  }
+  return at::cat(parts, 0);
+}
+
+at::Tensor ReadProbes(const BatchSpec& spec, std::span<const Segment> segments,
+                      at::ScalarType dtype, at::Device device) {
+  if (spec.probes == 0) return {};
+  const int64_t dimensions = spec.model->state_elements();
+  std::vector<at::Tensor> parts;
+  for (const Segment& segment : segments) {
+    const at::Tensor signs = at::empty({spec.probes, segment.rows, dimensions}, at::kFloat);
+    for (int64_t probe = 0; probe < spec.probes; ++probe) {
+      float* const begin = signs.select(0, probe).data_ptr<float>();
+      PhiloxSigns(segment.probe_seed, segment.first_row, segment.rows, dimensions, probe,
+                  {begin, static_cast<size_t>(segment.rows * dimensions)});
+    }
+    Shape shape = spec.model->state_shape();
+    shape.insert(shape.begin(), {segment.rows, spec.probes});
+    parts.push_back(signs.transpose(0, 1).reshape(shape).to(device, dtype));
   }
   return at::cat(parts, 0);
 }

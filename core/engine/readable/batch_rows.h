@@ -30,6 +30,9 @@ at::Tensor ReadConditions(const BatchSpec& spec, std::span<const Segment> segmen
 
 // The weights of each row, F64 [rows, guidance] on the CPU; undefined where the spec has none.
 at::Tensor ReadGuidance(const BatchSpec& spec, std::span<const Segment> segments);
+// The probes of each row, [rows, probes, state...] on `device`; undefined where the spec has none.
+at::Tensor ReadProbes(const BatchSpec& spec, std::span<const Segment> segments,
+                      at::ScalarType dtype, at::Device device);
 // The vectors of a derivative, zeros where a segment has none: kVjp [rows, state...], kJvp the
 // tangents of what ReadRows returns, [rows, ...]. The preconditions are those of ReadRows, and the
 // spec has a derivative.

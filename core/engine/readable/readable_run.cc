@@ -50,6 +50,37 @@ at::Tensor Masked(const at::Tensor& rows, const std::vector<bool>& keep) {
   return at::where(mask.to(rows.device()), rows, at::full({}, kNaN, rows.options()));
 }
 
+// F64 [rows] as it is; of [rows, probes] the mean over the probes, in their order.
+PerRow MeanOfProbes(const at::Tensor& log_density) {
+  const PerRow values = RowValues(log_density);
+  const auto rows = static_cast<size_t>(log_density.size(0));
+  const size_t probes = values.size() / rows;
+  PerRow means(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (size_t i = 0; i < probes; ++i) sum += values[row * probes + i];
+    means[row] = sum / static_cast<double>(probes);
+  }
+  return means;
+}
+
+// Of the mean over the probes, [rows, probes].
+std::vector<double> StandardErrors(const at::Tensor& log_density,
+                                   const std::vector<bool>& converged) {
+  const PerRow values = RowValues(log_density), means = MeanOfProbes(log_density);
+  const auto probes = static_cast<size_t>(log_density.size(1));
+  std::vector<double> errors(means.size(), kNaN);
+  for (size_t row = 0; row < means.size(); ++row) {
+    double squares = 0;
+    for (size_t i = 0; i < probes; ++i) {
+      squares += (values[row * probes + i] - means[row]) * (values[row * probes + i] - means[row]);
+    }
+    const auto count = static_cast<double>(probes);
+    if (converged[row]) errors[row] = std::sqrt(squares / (count - 1) / count);
+  }
+  return errors;
+}
+
 using Solver = std::variant<BatchSolver<TensorSpace>, TableSolver<TensorSpace>>;
 
 Solver MakeSolver(const BatchSpec& spec, const TensorSpace& space, at::Device device) {
@@ -165,7 +196,8 @@ class ReadableRun final : public Run {
       next_row_ += rows;
     }
     TensorSpace::State start = setup_.space.Start(
-        z0.value, ReadConditions(spec_, waiting_, dtype, device), ReadGuidance(spec_, waiting_));
+        z0.value, ReadConditions(spec_, waiting_, dtype, device), ReadGuidance(spec_, waiting_),
+        ReadProbes(spec_, waiting_, dtype, device));
     if (pushes) {
       start.tangents = z0.tangents;
       const at::Tensor condition = ReadConditionVectors(spec_, waiting_, dtype, device);
@@ -212,6 +244,9 @@ class ReadableRun final : public Run {
     if (spec_.log_density != LogDensity::kNone) {
       result.log_density = LogDensities(solved.state, converged);
     }
+    if (spec_.log_density == LogDensity::kHutchinson) {
+      result.log_density_error = StandardErrors(solved.state.log_density, converged);
+    }
     const RowCosts costs(spec_);
     for (size_t i = 0; i < solved.counts.size(); ++i) {
       const RowCounts& row = solved.counts[i];
@@ -236,7 +271,7 @@ class ReadableRun final : public Run {
 
   // From noise to data, the density of the start is missing here; SegmentResults adds it.
   HostTensor LogDensities(const TensorSpace::State& end, const std::vector<bool>& converged) const {
-    const PerRow change = RowValues(end.log_density);
+    const PerRow change = MeanOfProbes(end.log_density);
     const PerRow normal = RunsToData(spec_) ? PerRow() : LogStandardNormal(end.z);
     HostTensor result = HostTensor::Zeros(Dtype::kF64, {static_cast<int64_t>(converged.size())});
     for (size_t i = 0; i < converged.size(); ++i) {

@@ -42,6 +42,17 @@ inline at::Tensor ConditionAt(const ConditionKnots& knots, const at::Tensor& val
   return sum;
 }
 
+// The same of their tangents [T, B, knots * features]: a condition is linear in its values.
+inline at::Tensor ConditionTangentsAt(const ConditionKnots& knots, const at::Tensor& tangents,
+                                      const PerRow& depth) {
+  if (knots.empty() || !tangents.defined()) return tangents;
+  std::vector<at::Tensor> along;
+  for (int64_t t = 0; t < tangents.size(0); ++t) {
+    along.push_back(ConditionAt(knots, tangents[t], depth));
+  }
+  return at::stack(along, 0);
+}
+
 // The batch of a guided slope. It has the rows with f(condition) first, then those with f(none).
 struct GuidedHalves {
   PerRow weights;             // of each row

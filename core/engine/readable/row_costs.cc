@@ -9,7 +9,9 @@ RowCosts::RowCosts(const BatchSpec& spec) {
   const Model& model = *spec.model;
   if (spec.entry == Entry::kInput) maps_macs_ += model.stem_macs();
   if (spec.want_outputs) maps_macs_ += model.head_macs();
-  if (spec.log_density != LogDensity::kNone) passes_ += model.state_elements();
+  if (spec.log_density != LogDensity::kNone) {
+    passes_ += spec.probes > 0 ? spec.probes : model.state_elements();
+  }
   if (spec.derivative == Derivative::kJvp) {
     passes_ += 1;
     maps_macs_ *= 2;

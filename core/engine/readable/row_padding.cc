@@ -46,8 +46,8 @@ int64_t RowMultiple(const LayerList& layers, const Shape& input) {
   Shape shape = input;
   for (const Layer& layer : layers) {
     multiple = std::max(multiple, MultipleFor(RowRuleOf(layer), *ElementCount(shape)));
-    if (const LayerList* inner = InnerLayers(layer)) {
-      multiple = std::max(multiple, RowMultiple(*inner, InnerInput(layer, shape)));
+    for (const InnerList& inner : InnerLists(layer)) {
+      multiple = std::max(multiple, RowMultiple(inner.layers, InnerInput(layer, shape)));
     }
     shape = OutputShape(layer, shape).value();
   }

@@ -41,6 +41,7 @@ void CopyRows(const BatchResult& source, const Move& move, BatchResult& target) 
   CopyRows(source.saved, move, target.saved);
   CopyRows(source.outputs, move, target.outputs);
   CopyRows(source.log_density, move, target.log_density);
+  CopyRows(source.log_density_error, move, target.log_density_error);
   CopyRows(source.product, move, target.product);
   CopyRows(source.condition_product, move, target.condition_product);
   CopyRows(source.nfe, move, target.nfe);

@@ -21,7 +21,7 @@ struct Part {
 };
 constexpr Part kParts[] = {{&State::z, 0}, {&State::tangents, 1}, {&State::log_density, 0}};
 // What a row brings along, by rows: no combination changes it.
-constexpr at::Tensor State::*kBrought[] = {&State::condition, &State::guidance};
+constexpr at::Tensor State::*kBrought[] = {&State::condition, &State::guidance, &State::probes};
 
 // For each part that the state has: result.part = make(part). What rows bring along stays.
 template <class Make>
@@ -31,7 +31,8 @@ State ForEachPart(const State& like, const Make& make) {
                .log_density = {},
                .condition = like.condition,
                .condition_tangents = like.condition_tangents,
-               .guidance = like.guidance};
+               .guidance = like.guidance,
+               .probes = like.probes};
   for (const Part& part : kParts) {
     if ((like.*part.tensor).defined()) result.*part.tensor = make(part);
   }
@@ -68,6 +69,19 @@ at::Tensor Trace(const at::Tensor& tangents) {
   return trace;
 }
 
+// v^T t of each probe and its tangent, in double: probes [B, T, ...], tangents [T, B, ...], the
+// result [B, T]. Halves are added to halves, so that the order of the sum depends on nothing but
+// the number of elements.
+at::Tensor Projections(const at::Tensor& probes, const at::Tensor& tangents) {
+  at::Tensor sums = (probes.transpose(0, 1).to(at::kDouble) * tangents.to(at::kDouble)).flatten(2);
+  while (sums.size(2) > 1) {
+    const int64_t half = sums.size(2) / 2, rest = sums.size(2) - 2 * half;
+    const at::Tensor folded = sums.narrow(2, 0, half) + sums.narrow(2, half, half);
+    sums = rest == 0 ? folded : at::cat({folded, sums.narrow(2, 2 * half, rest)}, 2);
+  }
+  return sums.squeeze(2).transpose(0, 1).contiguous();
+}
+
 }  // namespace
 
 TensorSpace::TensorSpace(Options options)
@@ -76,14 +90,18 @@ TensorSpace::TensorSpace(Options options)
                                    options_.correction_inputs.end(),
                                    CorrectionInput::kState0) > 0) {}
 
-State TensorSpace::Start(at::Tensor z, at::Tensor condition, const at::Tensor& guidance) const {
+State TensorSpace::Start(at::Tensor z, at::Tensor condition, const at::Tensor& guidance,
+                         at::Tensor probes) const {
   State state;
   state.condition = std::move(condition);
   if (guidance.defined()) {
     state.guidance = at::cat({at::zeros({guidance.size(0), 1}, guidance.options()), guidance}, 1);
   }
   if (options_.log_density == LogDensity::kStepMap) state.tangents = UnitTangents(z).contiguous();
-  if (options_.log_density != LogDensity::kNone) {
+  if (options_.log_density == LogDensity::kHutchinson) {
+    state.log_density = at::zeros({z.size(0), probes.size(1)}, z.options().dtype(at::kDouble));
+    state.probes = std::move(probes);
+  } else if (options_.log_density != LogDensity::kNone) {
     state.log_density = at::zeros({z.size(0)}, z.options().dtype(at::kDouble));
   }
   state.z = std::move(z);
@@ -91,6 +109,7 @@ State TensorSpace::Start(at::Tensor z, at::Tensor condition, const at::Tensor& g
 }
 
 int64_t TensorSpace::passes(const State& z) const {
+  if (options_.log_density == LogDensity::kHutchinson) return 1 + z.log_density.size(1);
   return options_.log_density == LogDensity::kNone ? 1 : 1 + z.z.numel() / z.z.size(0);
 }
 
@@ -99,7 +118,8 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
   const int64_t rows = x.value.size(0), padded = options_.padding.Rows(rows);
   Dual depth_tensor, condition;
   if (net.uses_condition()) {
-    condition = {ConditionAt(options_.knots, of.condition, depth), of.condition_tangents};
+    condition = {ConditionAt(options_.knots, of.condition, depth),
+                 ConditionTangentsAt(options_.knots, of.condition_tangents, depth)};
   }
   if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
   const Dual y =
@@ -115,6 +135,11 @@ Dual TensorSpace::Guided(const Dual& x, const PerRow& depth, const State& of) co
   const int64_t knots = given.size(1) / options_.no_condition.size(1);
   State batch{.z = {}, .tangents = {}, .log_density = {}};
   batch.condition = at::cat({given, options_.no_condition.repeat({without, knots})}, 0);
+  if (of.condition_tangents.defined()) {  // those of f(none) are zeros
+    const at::Tensor along =
+        of.condition_tangents.index_select(1, places.narrow(0, 0, halves.given_count));
+    batch.condition_tangents = at::constant_pad_nd(along, {0, 0, 0, without});
+  }
   PerRow depths;
   for (const int64_t row : halves.rows) depths.push_back(depth[static_cast<size_t>(row)]);
   Dual both{x.value.index_select(0, places), {}};
@@ -130,11 +155,16 @@ State TensorSpace::Field(const PerRow& s, const State& z) const {
   for (double& value : depth) {
     if (reflected) value = *options_.reflected_clock_sum - value;
   }
-  const Dual at{z.z, divergence ? UnitTangents(z.z) : z.tangents};
+  const bool estimated = options_.log_density == LogDensity::kHutchinson;
+  Dual at{z.z, divergence ? UnitTangents(z.z) : z.tangents};
+  if (estimated) at.tangents = z.probes.transpose(0, 1);
   Dual slope = z.guidance.defined() ? Guided(at, depth, z) : Evaluate(options_.field, at, depth, z);
   State result{.z = slope.value, .tangents = slope.tangents, .log_density = {}};
   if (divergence) {
     result.log_density = Trace(slope.tangents);
+    result.tangents = at::Tensor();
+  } else if (estimated) {
+    result.log_density = Projections(z.probes, slope.tangents);
     result.tangents = at::Tensor();
   } else if (z.log_density.defined()) {
     result.log_density = at::zeros_like(z.log_density);  // it grows in AfterStep
@@ -197,7 +227,8 @@ State TensorSpace::Join(const State& a, const State& b) const {
 std::vector<bool> TensorSpace::Finite(const State& z) const {
   std::vector<bool> finite = RowsFinite(z.z);
   if (!z.log_density.defined()) return finite;
-  const PerRow log_density = RowValues(z.log_density);
+  const PerRow log_density =
+      RowValues(z.log_density.dim() == 1 ? z.log_density : z.log_density.sum(1));
   for (size_t i = 0; i < finite.size(); ++i) {
     finite[i] = finite[i] && std::isfinite(log_density[i]);
   }
@@ -253,7 +284,8 @@ State TensorSpace::Scaled(const Coefficient& c, const State& z) const {
           .log_density = z.log_density,
           .condition = z.condition,
           .condition_tangents = z.condition_tangents,
-          .guidance = z.guidance};
+          .guidance = z.guidance,
+          .probes = z.probes};
 }
 
 State TensorSpace::AddScaled(const State& z, const Coefficient& c, const State& k) const {

@@ -59,16 +59,19 @@ class TensorSpace {
     // start of the step. With the input state_0: at the start of the solve.
     at::Tensor tangents;
     // F64 [B]. kDivergence: the integral of tr(dF/dz), with F the field that is solved. kStepMap:
-    // log|det| of the map from the start of the solve to z.
+    // log|det| of the map from the start of the solve to z. kHutchinson: [B, T], an estimate of the
+    // first by each of the T probes.
     at::Tensor log_density;
     // [B, features], or with knots its values at them, [B, knots * features]; constant over the
     // solve; undefined in slopes and where the model has none.
     at::Tensor condition = {};
-    at::Tensor condition_tangents = {};  // [T, B, features]; undefined: zeros
+    at::Tensor condition_tangents = {};  // [T, ...], T of the shape above; undefined: zeros
     // F64 [B, 1 + weights] on the CPU: the number of steps that the row has made, then its weights
     // of guidance, one for the solve or one for each step. Undefined in slopes and without
     // guidance.
     at::Tensor guidance = {};
+    // kHutchinson: random signs, [B, T, ...]; undefined in slopes.
+    at::Tensor probes = {};
   };
 
   explicit TensorSpace(Options options);
@@ -83,8 +86,10 @@ class TensorSpace {
   bool uses_first_state() const { return uses_first_state_; }
 
   // The state at the start of a solve. z has the dtype and device of the nets, and so has the
-  // condition of a conditional model; guidance is F64 [B, weights] on the CPU.
-  State Start(at::Tensor z, at::Tensor condition = {}, const at::Tensor& guidance = {}) const;
+  // condition of a conditional model, and so have the probes; guidance is F64 [B, weights] on the
+  // CPU.
+  State Start(at::Tensor z, at::Tensor condition = {}, const at::Tensor& guidance = {},
+              at::Tensor probes = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
   // The number of rows that the nets see, with padding.

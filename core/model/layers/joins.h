@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
@@ -69,6 +70,29 @@ struct BesideLayer {
 };
 using AugmentLayer = BesideLayer<InputSide::kAfter>;
 using SkipLayer = BesideLayer<InputSide::kBefore>;
+
+// y = cat over the branches of layers(x), along the channels. A branch without layers is x itself.
+struct ParallelLayer {
+  static constexpr std::string_view kName = "parallel";
+  static constexpr RowRule kRows = RowRule::kAny;
+  std::vector<LayerList> branches;
+
+  static void Fields(auto& visit) { visit("branches", &ParallelLayer::branches); }
+  absl::StatusOr<Shape> Join(const std::vector<Shape>& inner) const {
+    if (inner.empty()) return absl::InvalidArgumentError("branches: at least one is needed");
+    Shape output = inner[0];
+    for (size_t i = 1; i < inner.size(); ++i) {
+      if (inner[i].size() != output.size() ||
+          !std::equal(output.begin() + 1, output.end(), inner[i].begin() + 1)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("branches[", i, "] gives ", ShapeText(inner[i]),
+                         ", which cannot stand beside ", ShapeText(inner[0]), " of branches[0]"));
+      }
+      output[0] += inner[i][0];
+    }
+    return output;
+  }
+};
 
 // y = x + layers(x).
 struct ResidualLayer {

@@ -18,6 +18,7 @@
 namespace hyperserve::layer_limits {
 
 inline constexpr int64_t kLayers = 256;           // layers of one list, also inner ones
+inline constexpr int64_t kBranches = 64;          // of one parallel layer
 inline constexpr int kNesting = 4;                // depth of nested augment and residual layers
 inline constexpr int64_t kChannels = 65536;       // features or channels, in and out
 inline constexpr int64_t kKernel = 64;            // pixels; also padding, stride, shuffle factors
@@ -151,6 +152,15 @@ concept NestedEntry = NamedEntry<Kind> && requires(const Kind& kind, const Shape
   { kind.Join(shape, shape) } -> std::same_as<absl::StatusOr<Shape>>;
 };
 
+// The same with several lists of layers, `branches`, each of which sees the layer's own input.
+//   Join(inner)  the shape of a row after the layer; `inner` are the outputs of the branches
+template <class Kind>
+concept BranchedEntry = NamedEntry<Kind> &&
+    requires(const Kind& kind, const std::vector<Shape>& shapes) {
+  { kind.branches } -> std::same_as<const std::vector<LayerList>&>;
+  { kind.Join(shapes) } -> std::same_as<absl::StatusOr<Shape>>;
+};
+
 // A kind that also reads the depth s: `static constexpr bool kReadsDepth = true`.
 template <class Kind>
 concept DepthEntry = requires {
@@ -166,8 +176,9 @@ concept ConditionEntry = requires(const Kind& kind) {
 };
 
 // What the inner layers of a kind see where its own rows have the shape `input`.
-template <NestedEntry Kind>
-Shape InnerInput(const Kind& kind, const Shape& input) {
+template <class Kind>
+requires NestedEntry<Kind> || BranchedEntry<Kind> Shape InnerInput(const Kind& kind,
+                                                                   const Shape& input) {
   if constexpr (ConditionEntry<Kind>) {
     return {kind.features};
   } else {

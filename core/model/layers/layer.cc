@@ -22,6 +22,14 @@ absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
     const absl::StatusOr<Shape> inner = OutputShape(kind.layers, InnerInput(kind, input));
     if (!inner.ok()) return Within(".layers", inner.status());
     output = kind.Join(input, *inner);
+  } else if constexpr (BranchedEntry<Kind>) {
+    std::vector<Shape> inner;
+    for (size_t i = 0; i < kind.branches.size(); ++i) {
+      absl::StatusOr<Shape> shape = OutputShape(kind.branches[i], input);
+      if (!shape.ok()) return Within(absl::StrCat(".branches[", i, "].layers"), shape.status());
+      inner.push_back(*std::move(shape));
+    }
+    output = kind.Join(inner);
   } else {
     output = kind.Output(input);
   }
@@ -32,8 +40,10 @@ absl::StatusOr<Shape> Traced(const Kind& kind, const Shape& input) {
 // Whether `is` holds of a layer, also of an inner one.
 bool AnyLayer(const LayerList& layers, const std::function<bool(const Layer&)>& is) {
   return std::any_of(layers.begin(), layers.end(), [&](const Layer& layer) {
-    const LayerList* inner = InnerLayers(layer);
-    return is(layer) || (inner != nullptr && AnyLayer(*inner, is));
+    const std::vector<InnerList> lists = InnerLists(layer);
+    return is(layer) || std::any_of(lists.begin(), lists.end(), [&](const InnerList& inner) {
+             return AnyLayer(inner.layers, is);
+           });
   });
 }
 
@@ -47,11 +57,18 @@ RowRule RowRuleOf(const Layer& layer) {
   return std::visit([](const auto& kind) { return kind.kRows; }, layer.kind);
 }
 
-const LayerList* InnerLayers(const Layer& layer) {
+std::vector<InnerList> InnerLists(const Layer& layer) {
   return std::visit(
-      []<class Kind>(const Kind& kind) -> const LayerList* {
-        if constexpr (NestedEntry<Kind>) return &kind.layers;
-        return nullptr;
+      []<class Kind>(const Kind& kind) {
+        std::vector<InnerList> lists;
+        if constexpr (NestedEntry<Kind>) lists.push_back({kind.layers, "layers", "layers"});
+        if constexpr (BranchedEntry<Kind>) {
+          for (size_t i = 0; i < kind.branches.size(); ++i) {
+            lists.push_back({kind.branches[i], absl::StrCat("branches.", i),
+                             absl::StrCat("branches[", i, "].layers")});
+          }
+        }
+        return lists;
       },
       layer.kind);
 }
@@ -59,7 +76,7 @@ const LayerList* InnerLayers(const Layer& layer) {
 Shape InnerInput(const Layer& layer, const Shape& input) {
   return std::visit(
       [&]<class Kind>(const Kind& kind) -> Shape {
-        if constexpr (NestedEntry<Kind>) return InnerInput(kind, input);
+        if constexpr (NestedEntry<Kind> || BranchedEntry<Kind>) return InnerInput(kind, input);
         return {};
       },
       layer.kind);
@@ -68,11 +85,8 @@ Shape InnerInput(const Layer& layer, const Shape& input) {
 LayerTensors OwnTensors(const Layer& layer) {
   return std::visit(
       []<class Kind>(const Kind& kind) -> LayerTensors {
-        if constexpr (NestedEntry<Kind>) {
-          return {};
-        } else {
-          return kind.Tensors();
-        }
+        if constexpr (PlainEntry<Kind>) return kind.Tensors();
+        return {};
       },
       layer.kind);
 }
@@ -127,14 +141,14 @@ absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input) {
   for (const Layer& layer : layers) {
     const Shape output = OutputShape(layer, shape).value();
     macs += std::visit(
-        [&]<class Kind>(const Kind& kind) {
-          if constexpr (NestedEntry<Kind>) {
-            return CountMacs(kind.layers, InnerInput(kind, shape)).value();
-          } else {
-            return kind.Macs(output);
-          }
+        [&]<class Kind>(const Kind& kind) -> int64_t {
+          if constexpr (PlainEntry<Kind>) return kind.Macs(output);
+          return 0;
         },
         layer.kind);
+    for (const InnerList& inner : InnerLists(layer)) {
+      macs += CountMacs(inner.layers, InnerInput(layer, shape)).value();
+    }
     shape = output;
   }
   return macs;
@@ -149,8 +163,8 @@ std::vector<std::pair<std::string, LayerTensor>> ListTensors(const LayerList& la
       tensors.emplace_back(absl::StrCat(name, ".", Absl(TensorRoleName(tensor.role))),
                            std::move(tensor));
     }
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      for (auto& tensor : ListTensors(*inner, name + ".layers")) {
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      for (auto& tensor : ListTensors(inner.layers, absl::StrCat(name, ".", inner.prefix))) {
         tensors.push_back(std::move(tensor));
       }
     }

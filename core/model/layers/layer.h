@@ -36,6 +36,12 @@ struct CheckedKind<Kind> {
   static_assert(NestedEntry<Kind>);
   using Type = Kind;
 };
+template <class Kind>
+requires requires(const Kind& kind) { kind.branches; }
+struct CheckedKind<Kind> {
+  static_assert(BranchedEntry<Kind>);
+  using Type = Kind;
+};
 template <class... Kinds>
 struct TableOf {
   using Kind = std::variant<typename CheckedKind<Kinds>::Type...>;
@@ -53,7 +59,7 @@ using LayerTable = TableOf<
     AvgPoolLayer, MaxPoolLayer, MeanPoolLayer, FlattenLayer, PixelShuffleLayer, PixelUnshuffleLayer,
     UpsampleLayer,
     // joins.h
-    DepthCatLayer, ConditionCatLayer, AugmentLayer, SkipLayer, ResidualLayer,
+    DepthCatLayer, ConditionCatLayer, AugmentLayer, SkipLayer, ResidualLayer, ParallelLayer,
     // depth.h
     FilmLayer, ConditionFilmLayer, SinusoidalLayer, FourierFeaturesLayer, GalerkinLinearLayer>;
 
@@ -63,8 +69,13 @@ struct Layer {
 
 std::string_view LayerName(const Layer& layer);  // "conv2d"
 RowRule RowRuleOf(const Layer& layer);           // without its inner layers
-// The inner layers, which belong to `layer`; null where its kind has none.
-const LayerList* InnerLayers(const Layer& layer);
+// A list of inner layers, which belong to their layer, and where they stand within it: in the names
+// of tensors ("layers", "branches.0") and in messages ("layers", "branches[0].layers").
+struct InnerList {
+  const LayerList& layers;
+  std::string prefix, path;
+};
+std::vector<InnerList> InnerLists(const Layer& layer);  // empty where its kind has none
 // The shape of the rows that the inner layers see. Precondition: there are inner layers.
 Shape InnerInput(const Layer& layer, const Shape& input);
 LayerTensors OwnTensors(const Layer& layer);  // without those of inner layers

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -107,6 +108,7 @@ class FieldReader {
   }
 
   void operator()(const char* name, LayerList Kind::*member);
+  void operator()(const char* name, std::vector<LayerList> Kind::*member);
 
  private:
   static void ToText(std::string* text, std::string_view name) {
@@ -188,6 +190,21 @@ void FieldReader<Kind>::operator()(const char* name, LayerList Kind::*member) {
   kind_.*member = *std::move(layers);
 }
 
+// Each element of the list is a message with `layers`.
+template <class Kind>
+void FieldReader<Kind>::operator()(const char* name, std::vector<LayerList> Kind::*member) {
+  const FieldDescriptor* field = Find(proto_, name);
+  const int count = reflection_.FieldSize(proto_, field);
+  Keep(CheckRange(Path(name), count, 1, layer_limits::kBranches));
+  for (int i = 0; i < count && status_.ok(); ++i) {
+    absl::StatusOr<LayerList> layers =
+        lists_.Read(reflection_.GetRepeatedMessage(proto_, field, i), "layers",
+                    absl::StrCat(Path(name), "[", i, "].layers"), nesting_ + 1);
+    if (!layers.ok()) return Keep(layers.status());
+    (kind_.*member).push_back(*std::move(layers));
+  }
+}
+
 // Visits the fields of one kind and writes them into a message.
 template <class Kind>
 class FieldWriter {
@@ -226,6 +243,11 @@ class FieldWriter {
   }
   void operator()(const char* name, LayerList Kind::*member) const {
     LayersToProto(kind_.*member, name, proto_);
+  }
+  void operator()(const char* name, std::vector<LayerList> Kind::*member) const {
+    for (const LayerList& layers : kind_.*member) {
+      LayersToProto(layers, "layers", *reflection_.AddMessage(&proto_, Find(proto_, name)));
+    }
   }
 
  private:

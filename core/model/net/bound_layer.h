@@ -22,7 +22,7 @@ struct BoundLayer {
   Layer layer;
   at::Tensor weight, bias, running_mean, running_var;
   at::Tensor in_weight, in_bias, out_weight, out_bias;  // of attention
-  std::vector<BoundLayer> inner;                        // the inner layers
+  std::vector<std::vector<BoundLayer>> inner;           // its inner lists, as InnerLists
 };
 
 }  // namespace hyperserve

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
 #include "core/model/spec/spec_limits.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
@@ -42,7 +43,9 @@ std::vector<FixedPlan> ClassicalRivals(const Model& model, int64_t macs) {
     const int stages = StepEvaluations({.method = name.method});
     add(name.method, std::min(evaluations / stages, spec_limits::kSteps));
   }
-  add(Method::kAb2, std::min<int64_t>(evaluations, kTableEvaluationsMax) - 1);
+  if (model.spec().kind != ModelKind::kTrajectory) {  // ab2 gives no states on the way
+    add(Method::kAb2, std::min<int64_t>(evaluations, kTableEvaluationsMax) - 1);
+  }
   if (rivals.empty()) rivals.push_back({.method = {.method = Method::kEuler}, .steps = 1});
   return rivals;
 }

@@ -55,6 +55,15 @@ Dual Join(const BesideLayer<side>&, const Dual& x, const Dual& inner) {
   });
 }
 
+inline Dual Join(const ParallelLayer&, const std::vector<Dual>& branches) {
+  std::vector<at::Tensor> values, tangents;
+  for (const Dual& branch : branches) {
+    values.push_back(branch.value);
+    if (branch.tangents.defined()) tangents.push_back(branch.tangents);
+  }
+  return {at::cat(values, 1), tangents.empty() ? at::Tensor() : at::cat(tangents, 2)};
+}
+
 inline Dual Join(const ResidualLayer&, const Dual& x, const Dual& inner) {
   return JoinLinearly(x, inner,
                       [](const at::Tensor& a, const at::Tensor& b, int64_t) { return a + b; });

@@ -160,7 +160,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::FromFile(const std::string& 
   HS_ASSIGN_OR_RETURN(contents->field_macs, CountMacs(spec->field, contents->state_shape));
   if (spec->field_package) contents->field_macs = spec->field_package->macs;
   HS_ASSIGN_OR_RETURN(contents->head_macs, CountMacs(spec->head, contents->state_shape));
-  if (spec->kind == ModelKind::kClassifier) {
+  if (HasOutputs(spec->kind)) {
     HS_ASSIGN_OR_RETURN(const Shape output, OutputShape(spec->head, contents->state_shape));
     contents->outputs = output[0];
   }
@@ -294,8 +294,14 @@ absl::StatusOr<std::shared_ptr<const Hypersolver>> Hypersolver::FromBytes(
   }
   const bool flow = model.spec().kind == ModelKind::kFlow;
   if (!flow && spec->direction != Direction::kForward) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kHypersolverJson, ": direction: a classifier is solved forward only"));
+    return absl::InvalidArgumentError(absl::StrCat(kHypersolverJson, ": direction: a ",
+                                                   Absl(ModelKindName(model.spec().kind)),
+                                                   " is solved forward only"));
+  }
+  if (spec->learned() && model.spec().kind == ModelKind::kTrajectory) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kHypersolverJson,
+        ": method: a learned solver gives no states on the way, which are a trajectory's answer"));
   }
   const Shape& condition = model.spec().condition;
   HS_RETURN_IF_ERROR(Annotate(CheckCondition(spec->net, condition, "net"), kHypersolverJson));

@@ -47,7 +47,7 @@ class Model {
   const Shape& state_shape() const;        // of one row
   int64_t state_elements() const;          // of one row
   int64_t input_elements() const;          // of one row
-  int64_t outputs() const;                 // of the head; 0 for flows
+  int64_t outputs() const;                 // of the head; 0: there is none
   // Multiply-accumulates of one evaluation on one row.
   int64_t stem_macs() const;
   int64_t field_macs() const;

@@ -57,7 +57,11 @@ Dual Apply(const Kind& kind, const BoundLayer& bound, const Dual& x, const Surro
     return Dual{forward.value, x.tangents.defined() ? forward.tangents(x.tangents) : at::Tensor()};
   };
   if constexpr (NestedEntry<Kind>) {
-    return Join(kind, x, ApplyLayers(bound.inner, InnerRows<Kind>(x, around), around));
+    return Join(kind, x, ApplyLayers(bound.inner[0], InnerRows<Kind>(x, around), around));
+  } else if constexpr (BranchedEntry<Kind>) {
+    std::vector<Dual> inner;
+    for (const auto& branch : bound.inner) inner.push_back(ApplyLayers(branch, x, around));
+    return Join(kind, inner);
   } else if constexpr (requires { Forward(kind, x.value, depth, bound); }) {
     return push(Forward(kind, x.value, depth, bound));
   } else if constexpr (DepthEntry<Kind>) {
@@ -108,8 +112,8 @@ std::vector<BoundLayer> Bind(const LayerList& layers, const std::string& prefix,
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::string name = absl::StrCat(prefix, ".", i);
     BoundLayer layer{.layer = layers[i]};
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      layer.inner = Bind(*inner, name + ".layers", tensors);
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      layer.inner.push_back(Bind(inner.layers, absl::StrCat(name, ".", inner.prefix), tensors));
     }
     for (const LayerTensor& tensor : OwnTensors(layers[i])) {
       Slot(layer, tensor.role) =

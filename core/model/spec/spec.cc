@@ -9,7 +9,21 @@
 namespace hyperserve {
 
 std::string_view ModelKindName(ModelKind kind) {
-  return kind == ModelKind::kClassifier ? "classifier" : "flow";
+  switch (kind) {
+    case ModelKind::kClassifier:
+      return "classifier";
+    case ModelKind::kFlow:
+      return "flow";
+    case ModelKind::kRegressor:
+      return "regressor";
+    case ModelKind::kTrajectory:
+      return "trajectory";
+  }
+  return "";
+}
+
+bool HasOutputs(ModelKind kind) {
+  return kind == ModelKind::kClassifier || kind == ModelKind::kRegressor;
 }
 
 std::string_view DirectionName(Direction direction) {
@@ -69,8 +83,9 @@ absl::Status CheckCondition(const LayerList& layers, const Shape& condition,
       return absl::InvalidArgumentError(absl::StrCat(
           at, ": reads ", features, " features, condition.shape is ", ShapeText(condition)));
     }
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      HS_RETURN_IF_ERROR(CheckCondition(*inner, condition, at + ".layers"));
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      HS_RETURN_IF_ERROR(
+          CheckCondition(inner.layers, condition, absl::StrCat(at, ".", inner.path)));
     }
   }
   return absl::OkStatus();

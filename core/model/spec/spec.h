@@ -22,12 +22,15 @@ namespace hyperserve {
 
 inline constexpr int64_t kModelJsonBytesMax = 1 << 20;  // of model.json or hypersolver.json
 
-enum class ModelKind { kClassifier, kFlow };
+// What the answer of a model is: labels, samples and densities, numbers (outputs of its head), or
+// the states at the depths of save_at.
+enum class ModelKind { kClassifier, kFlow, kRegressor, kTrajectory };
 // The direction of a solve. kForward: the field's own direction. The model.json of a flow names one
 // of the other two as the direction of its field; a solve against it integrates -f(s0 + s1 - s, z)
 // on the same span.
 enum class Direction { kForward, kDataToNoise, kNoiseToData };
-std::string_view ModelKindName(ModelKind kind);       // "classifier", "flow"
+std::string_view ModelKindName(ModelKind kind);       // "classifier", "flow", ...
+bool HasOutputs(ModelKind kind);                      // whether it has a head
 std::string_view DirectionName(Direction direction);  // "forward", "data_to_noise", "noise_to_data"
 
 struct InputSpec {
@@ -57,9 +60,10 @@ struct ModelSpec {
   InputSpec input;
   Shape condition;                        // [features] of a row's condition; empty: there is none
   std::vector<double> no_condition = {};  // the condition that stands for none; empty: none does
-  LayerList stem, field, head;            // flows have neither stem nor head
+  LayerList stem, field, head;            // flows have neither stem nor head, trajectories no head
   std::optional<FieldPackageSpec> field_package = {};  // set exactly where `field` is empty
-  std::vector<std::string> labels;                     // classifiers: one for each output, or none
+  std::vector<std::string> labels;                     // one for each output, or none
+  std::vector<double> save_at = {};  // trajectories: rising depths within the span, at least one
 };
 
 enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
@@ -101,7 +105,7 @@ struct HypersolverSpec {
 
 // Parse protobuf JSON of hyperserve.v1.ModelSpec and HypersolverSpec. kInvalidArgument names the
 // field, the value and the limit, or the layer and the shape that do not fit: the field must map
-// the state's shape to itself, and so on. kUnimplemented for kind trajectory.
+// the state's shape to itself, and so on.
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json);
 // `state_shape` is that of the model: g must map its inputs to this shape.
 absl::StatusOr<HypersolverSpec> ParseHypersolverSpec(std::string_view json,

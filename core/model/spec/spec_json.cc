@@ -74,6 +74,34 @@ absl::StatusOr<std::vector<double>> ReadNoCondition(const v1::ModelSpec& proto) 
   return std::vector<double>(none.begin(), none.end());
 }
 
+absl::StatusOr<ModelKind> ReadKind(const std::string& name) {
+  constexpr ModelKind kKinds[] = {ModelKind::kClassifier, ModelKind::kFlow, ModelKind::kRegressor,
+                                  ModelKind::kTrajectory};
+  for (const ModelKind kind : kKinds) {
+    if (name == ModelKindName(kind)) return kind;
+  }
+  return Invalid("kind: '", name, "' is none of classifier, flow, regressor, trajectory");
+}
+
+// Trajectories have depths, and other kinds have none.
+absl::StatusOr<std::vector<double>> ReadSaveAt(const v1::ModelSpec& proto, const ModelSpec& spec) {
+  const std::vector<double> depths(proto.save_at().begin(), proto.save_at().end());
+  if (spec.kind != ModelKind::kTrajectory) {
+    if (depths.empty()) return depths;
+    return Invalid("save_at: it is that of a trajectory; requests to a ",
+                   Absl(ModelKindName(spec.kind)), " bring their own");
+  }
+  HS_RETURN_IF_ERROR(CheckRange("save_at: depths", static_cast<int64_t>(depths.size()), 1,
+                                spec_limits::kSavedDepths));
+  for (size_t i = 0; i < depths.size(); ++i) {
+    const bool inside = depths[i] >= spec.span[0] && depths[i] <= spec.span[1];  // false for NaN
+    if (inside && (i == 0 || depths[i] > depths[i - 1])) continue;
+    return Invalid("save_at[", i, "]: ", depths[i], "; strictly increasing depths within [",
+                   spec.span[0], ", ", spec.span[1], "] wanted");
+  }
+  return depths;
+}
+
 absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::string at = absl::StrCat(path, "[", i, "].", Absl(LayerName(layers[i])));
@@ -81,8 +109,8 @@ absl::Status CheckFreeOfDepth(const LayerList& layers, const std::string& path) 
     if (ConditionFeatures(layers[i]) > 0) {
       return Invalid(at, ": there is a condition in field and net only");
     }
-    if (const LayerList* inner = InnerLayers(layers[i])) {
-      HS_RETURN_IF_ERROR(CheckFreeOfDepth(*inner, at + ".layers"));
+    for (const InnerList& inner : InnerLists(layers[i])) {
+      HS_RETURN_IF_ERROR(CheckFreeOfDepth(inner.layers, absl::StrCat(at, ".", inner.path)));
     }
   }
   return absl::OkStatus();
@@ -121,7 +149,7 @@ absl::Status CheckModelShapes(const ModelSpec& spec) {
   HS_RETURN_IF_ERROR(CheckFreeOfDepth(spec.head, "head"));
   HS_ASSIGN_OR_RETURN(const Shape state, ListShape(spec.stem, spec.input.shape, "stem"));
   HS_RETURN_IF_ERROR(CheckField(spec, state));
-  if (spec.kind == ModelKind::kFlow) return absl::OkStatus();
+  if (!HasOutputs(spec.kind)) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(const Shape output, ListShape(spec.head, state, "head"));
   if (output.size() != 1) {
     return Invalid("head: must give one list of numbers a row, gives ", ShapeText(output));
@@ -134,9 +162,13 @@ absl::Status CheckModelShapes(const ModelSpec& spec) {
 
 absl::Status CheckKind(const ModelSpec& spec) {
   const bool forward = spec.direction == Direction::kForward;
-  if (spec.kind == ModelKind::kClassifier) {
-    if (!forward) return Invalid("direction: a classifier's is forward or absent");
-    if (spec.head.empty()) return Invalid("head: a classifier needs one");
+  if (spec.kind != ModelKind::kFlow) {
+    const absl::string_view name = Absl(ModelKindName(spec.kind));
+    if (!forward) return Invalid("direction: a ", name, "'s is forward or absent");
+    if (HasOutputs(spec.kind) && spec.head.empty()) return Invalid("head: a ", name, " needs one");
+    if (HasOutputs(spec.kind)) return absl::OkStatus();
+    if (!spec.head.empty()) return Invalid("head: a ", name, " has none: its answer are states");
+    if (!spec.labels.empty()) return Invalid("labels: a ", name, " has none");
     return absl::OkStatus();
   }
   if (forward) return Invalid("direction: a flow's is data_to_noise or noise_to_data");
@@ -154,14 +186,7 @@ absl::Status CheckKind(const ModelSpec& spec) {
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   HS_ASSIGN_OR_RETURN(const v1::ModelSpec proto, ParseJson<v1::ModelSpec>(json));
   ModelSpec spec;
-  if (proto.kind() == "trajectory") {
-    return absl::UnimplementedError("kind: trajectory models are not built yet");
-  }
-  if (proto.kind() == ModelKindName(ModelKind::kFlow)) {
-    spec.kind = ModelKind::kFlow;
-  } else if (proto.kind() != ModelKindName(ModelKind::kClassifier)) {
-    return Invalid("kind: '", proto.kind(), "' is none of classifier, flow");
-  }
+  HS_ASSIGN_OR_RETURN(spec.kind, ReadKind(proto.kind()));
   if (!proto.direction().empty()) {
     HS_ASSIGN_OR_RETURN(spec.direction, ReadDirection(proto.direction()));
   }
@@ -172,6 +197,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view json) {
   if (!std::isfinite(spec.span[1] - spec.span[0])) {
     return Invalid("span: [", spec.span[0], ", ", spec.span[1], "] has no finite length");
   }
+  HS_ASSIGN_OR_RETURN(spec.save_at, ReadSaveAt(proto, spec));
   HS_ASSIGN_OR_RETURN(spec.input, ReadInput(proto.input()));
   HS_ASSIGN_OR_RETURN(spec.condition, ReadCondition(proto));
   HS_ASSIGN_OR_RETURN(spec.no_condition, ReadNoCondition(proto));
@@ -213,6 +239,7 @@ std::string PrintModelSpec(const ModelSpec& spec) {
     proto.mutable_field_package()->set_macs(static_cast<double>(spec.field_package->macs));
   }
   for (const std::string& label : spec.labels) proto.add_labels(label);
+  proto.mutable_save_at()->Add(spec.save_at.begin(), spec.save_at.end());
   return PrintProtoJson(proto);
 }
 

@@ -11,6 +11,7 @@ namespace hyperserve::spec_limits {
 
 inline constexpr int64_t kSteps = 10000;       // one K that a correction claims
 inline constexpr double kStepSize = 1e6;       // the upper end of eps
+inline constexpr int64_t kSavedDepths = 1000;  // of a trajectory
 inline constexpr int64_t kListLength = 64;     // number of claimed K, of provenance entries
 inline constexpr size_t kGateClaims = 16;      // number of claimed K that the gate measures
 inline constexpr int64_t kProbeRowsMin = 16;   // with fewer rows an error means little

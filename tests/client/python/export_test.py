@@ -14,7 +14,8 @@ from hyperserve.folder import ModelFolderError
 from hyperserve.tensor_files import write_safetensors
 from torch_nets import (
     Added, Again, Augmenter, Beside, ConcatSquashConv2d, ConcatSquashLinear, DepthCat, Down, Fourier, Functional,
-    GalLinear, NeuralODE, OdeNet, RandomWaves, ResidualBlock, Scaled, Timed, Waves, export, functional, kinds, mlp, nn, torch)
+    GalLinear, NeuralODE, OdeNet, RandomWaves, ResidualBlock, ResNetBlock, Scaled, Timed,
+    TimedEach, Waves, export, functional, kinds, mlp, nn, torch)
 
 from hyperserve.torch_running import NotExportable  # after torch_nets, which skips where there is no torch
 
@@ -24,6 +25,10 @@ from hyperserve.torch_running import NotExportable  # after torch_nets, which sk
     (lambda: mlp(2, 8, 2).double(), ["linear", "tanh", "linear"]),
     (lambda: Timed(first=True), ["depth_cat", "linear", "tanh", "linear"]),
     (lambda: Timed(first=False), ["depth_cat", "linear", "tanh", "linear"]),
+    (lambda: nn.Sequential(ResNetBlock(), nn.Linear(2, 2)), ["residual", "relu", "linear"]),
+    (lambda: nn.Sequential(ResNetBlock(nn.SiLU()), nn.Linear(2, 2)), ["residual", "silu", "linear"]),
+    (lambda: TimedEach(first=True), ["depth_cat", "linear", "gelu"] * 2 + ["depth_cat", "linear"]),
+    (lambda: TimedEach(first=False), ["depth_cat", "linear", "gelu"] * 2 + ["depth_cat", "linear"]),
     (Functional, ["linear", "silu"] * 2 + ["linear"]),
     (lambda: nn.Sequential(ResidualBlock(), nn.Linear(2, 2)), ["residual", "linear"]),
     (OdeNet, ["depth_cat", "linear", "softplus"] * 2 + ["depth_cat", "linear"]),
@@ -61,20 +66,6 @@ class Inside(nn.Module):
 def test_a_depth_cat_of_another_dimension(tmp_path):
     with pytest.raises(NotExportable, match=r"field.0 \(DepthCat\): it adds the depth to dimension -1"):
         export(nn.Sequential(DepthCat(-1), nn.Linear(3, 2)), tmp_path / "mine")
-
-
-class Conditional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(5, 2)
-
-    def forward(self, t, x, condition):
-        return self.layer(torch.cat([x, condition], 1))
-
-
-def test_a_condition_is_named(tmp_path):
-    with pytest.raises(NotExportable, match=r"field \(Conditional\): its forward takes more than .* a condition.*condition_cat"):
-        export(Conditional(), tmp_path / "mine")
 
 
 def test_one_row_is_an_example(tmp_path):

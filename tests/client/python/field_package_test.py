@@ -57,16 +57,24 @@ def field():
     return UNet().eval()
 
 
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def device(request):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU that torch can compile for")
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def repository(field, tmp_path_factory):
+def repository(field, device, tmp_path_factory):
     folder = tmp_path_factory.mktemp("packages") / "models"
-    hyperserve.torch.export_package(field, folder / "unet", example=torch.randn(4, 1, 8, 8), program=PROGRAM)
+    example = torch.randn(4, 1, 8, 8)
+    hyperserve.torch.export_package(field, folder / "unet", example=example, device=device, program=PROGRAM)
     return folder
 
 
 @pytest.fixture(scope="module")
-def client(repository, tmp_path_factory):
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"), repository, "--allow_code=unet", "--device=cpu", copy=False)
+def client(repository, device, tmp_path_factory):
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"), repository, "--allow_code=unet", f"--device={device}", copy=False)
     with hyperserve.Client(daemon.address) as client:
         yield client
     daemon.stop()
@@ -109,7 +117,7 @@ def test_nothing_runs_it_unasked(repository, tmp_path):
     assert done.returncode == 1 and "name the model in --allow_code" in done.stdout + done.stderr
 
 
-def test_it_is_calibrated_and_given_learned_tables(repository, tmp_path):
+def test_it_is_calibrated_and_given_learned_tables(repository, device, tmp_path):
     models = tmp_path / "models"
     shutil.copytree(repository, models)
     recipe = {"format": 1, "name": "unet", "seed": 1, "data": {"density": "pinwheel"},
@@ -122,7 +130,7 @@ def test_it_is_calibrated_and_given_learned_tables(repository, tmp_path):
 
     def train(command, *flags):
         return subprocess.run([BIN / "hyperserve-train", command, f"--recipe={tmp_path / 'unet.json'}", f"--models={models}",
-                               "--device=cpu", *flags], capture_output=True, text=True)  # fmt: skip
+                               f"--device={device}", *flags], capture_output=True, text=True)  # fmt: skip
 
     refused = train("calibrate")
     assert refused.returncode == 1 and "--allow_code" in refused.stderr
@@ -134,7 +142,7 @@ def test_it_is_calibrated_and_given_learned_tables(repository, tmp_path):
     generation = json.loads((models / "unet/hypersolvers/learned/1/calibration.json").read_text())
     errors = {one["plan"]: one["error_mean"] for one in calibration["plans"] + generation["plans"]}
     assert errors["learned:2"] < min(errors["euler:2"], errors["midpoint:1"])
-    daemon = Daemon(tmp_path, models, "--allow_code=unet", "--device=cpu", copy=False)
+    daemon = Daemon(tmp_path, models, "--allow_code=unet", f"--device={device}", copy=False)
     with hyperserve.Client(daemon.address) as client:
         assert client.sample("unet", 3, plan="learned:2").info.plan == "learned:2"
     daemon.stop()

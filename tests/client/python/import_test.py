@@ -12,7 +12,8 @@ import pytest
 import hyperserve
 import oracle
 from conftest import BIN, ROOT, Daemon
-from hyperserve.import_model import import_model
+from hyperserve import local
+from hyperserve.import_model import import_model, main
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import Choices
 from hyperserve.tensor_files import read_tensors, write_safetensors
@@ -311,7 +312,7 @@ def test_a_classifier_of_another_layout(change, words, tmp_path):
     ("torchcfm", {"net.2.bias": np.ones(3, bool)}, "net.2: numbers of type bool"),
     ("torchcfm", {"net.2.bias": np.ones(4, np.float32)}, r"net.2: a bias of shape \(4,\); \(3,\) wanted"),
     ("torchcfm", {"net.4.bias": np.ones(3, np.float32)}, "net.4: a bias without a weight"),
-    ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of layer 2"),
+    ("torchcfm", {"net.2._layer.bias": np.ones(3, np.float32)}, "net.2._layer.bias: the second bias of net.2"),
     ("torchcfm", {"net.2.weight": np.ones((1, 8), np.float32), "net.2.bias": np.ones(1, np.float32)}, "net.2: one output; a potential"),
     ("torchdiffeq", {"net.0._hyper_gate.weight": np.ones((8, 1), np.float32)}, r"net.0._hyper_gate.bias: none of shape \(8,\)"),
     ("torchdiffeq", {"net.0._hyper_bias.weight": np.ones((8, 2), np.float32)}, r"shape \(8, 2\) that fits no layer"),
@@ -337,6 +338,27 @@ def test_what_the_caller_says_counts(tmp_path):
         with pytest.raises(LayoutError, match=words):
             import_model(tmp_path / "file", tmp_path / "other", layout="torchcfm", choices=Choices(activations=activations),
                          program=PROGRAM)
+
+
+@pytest.mark.parametrize("inputs", ["x,c,t", "t,x,c", "c,x,t", "c,t,x"])
+def test_a_conditional_flow(inputs, tmp_path):
+    """The first layer's inputs in any order; an Euler step is one evaluation of the field."""
+    layers = [dense(16, 2 + 3 + 1), dense(2, 16)]
+    write_safetensors(tmp_path / "file", renumbered(named(layers, "net.{0}").items(), [0, 2]))
+    words = [str(tmp_path / "file"), str(tmp_path / "models" / "mine"), "--layout=torchcfm", "--condition=3", f"--inputs={inputs}",
+             "--none", "0", "0", "0", f"--hyperserve={PROGRAM}"]
+    assert main(words) == 0
+    x, c = np.random.default_rng(1).standard_normal((5, 2)), np.random.default_rng(2).standard_normal((5, 3))
+    with local.daemon(tmp_path / "models", PROGRAM) as address, hyperserve.Client(address) as client:
+        end = client.solve("mine", state=x, condition=c, span=(0.25, 0.75), plan="euler:1/double").state
+    seen = np.concatenate([{"x": x, "c": c, "t": np.full((5, 1), 0.25)}[name] for name in inputs.split(",")], 1)
+    (first, bias), (last, shift) = layers
+    slope = oracle.ACTIVATIONS["selu"](seen @ first.T + bias) @ last.T + shift
+    assert oracle.distance(end, x + 0.5 * slope) < 1e-6
+    for wrong in ("x,c", "x,t", "x,c,c"):
+        with pytest.raises(LayoutError, match="an order of x, c and t wanted"):
+            import_model(tmp_path / "file", tmp_path / "other", layout="torchcfm",
+                         choices=Choices(condition=3, inputs=wrong), program=PROGRAM)
 
 
 def test_a_block_of_ffjord_knows_its_span(tmp_path):

@@ -37,6 +37,21 @@ class Timed(nn.Module):
         return self.net(torch.cat([column, x] if self.first else [x, column], 1))
 
 
+class TimedEach(nn.Module):
+    """The time beside what every layer sees."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.layers, self.first = nn.ModuleList([nn.Linear(3, 16), nn.Linear(17, 16), nn.Linear(17, 2)]), first
+
+    def forward(self, t, x):
+        for place, layer in enumerate(self.layers):
+            column = t.expand(len(x), 1)
+            x = layer(torch.cat([column, x] if self.first else [x, column], 1))
+            x = functional.gelu(x) if place < 2 else x
+        return x
+
+
 class Functional(nn.Module):
     def __init__(self):
         super().__init__()
@@ -53,6 +68,20 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x):
         return x + self.layers(x)
+
+
+class ResNetBlock(nn.Module):
+    """An activation of the sum, of torch.nn or as a function."""
+
+    def __init__(self, act=None):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 8), nn.Linear(8, 2)
+        if act is not None:
+            self.act = act
+        self.call = functional.relu if act is None else act
+
+    def forward(self, x):
+        return self.call(x + self.b(self.call(self.a(x))))
 
 
 class ConcatLinear(nn.Module):

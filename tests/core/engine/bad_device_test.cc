@@ -1,5 +1,5 @@
-// A GPU whose memory is full, and one that a kernel has lost. The second ends what this process can
-// do with it, so both are one test. Skipped where there is no CUDA device.
+// A GPU whose memory is full or bounded, and one that a kernel has lost. The last ends what this
+// process can do with it, so all are one test. Skipped where there is no CUDA device.
 #include "tests/core/engine/bad_device.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/engine/batch_spec.h"
+#include "core/engine/device_memory.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
 #include "core/engine/engine.h"
@@ -44,6 +45,17 @@ TEST(BadDeviceTest, FullThenLost) {
   EXPECT_TRUE(solve(16).ok()) << "fewer rows fit";
   fixture::GiveDeviceMemory(taken);
   EXPECT_TRUE(solve(1 << 24).ok());
+
+  BoundMemory("cuda:0", 64 << 20);
+  const absl::Status bounded = solve(1 << 24);
+  EXPECT_EQ(bounded.code(), absl::StatusCode::kResourceExhausted) << bounded;
+  EXPECT_TRUE(solve(16).ok()) << "fewer rows fit";
+  BoundMemory("cuda:0", 1e15);
+  EXPECT_TRUE(solve(1 << 24).ok());
+
+  const int64_t held = MemoryInUse("cuda:0");
+  GiveBackMemory("cuda:0");
+  EXPECT_LT(MemoryInUse("cuda:0"), held - (128 << 20)) << "the state of these rows alone has that";
 
   fixture::TrapDevice();
   const absl::Status lost = solve(16);

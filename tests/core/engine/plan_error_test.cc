@@ -42,6 +42,13 @@ TEST(ErrorAgainst, IsByRow) {
   EXPECT_EQ(error.agreement, 0);
 }
 
+TEST(ErrorAgainst, IsThatOfAllSavedStatesTogether) {
+  Solution reference = Of(Doubles({1, 1}, {1})), solution = Of(Doubles({1, 1}, {1}));
+  reference.saved = Doubles({1, 2, 1}, {3, 4});
+  solution.saved = Doubles({1, 2, 1}, {3, 5});
+  EXPECT_NEAR(ErrorAgainst(reference, solution).mean, 0.2, 1e-15);
+}
+
 TEST(ErrorAgainst, IsInfiniteWhereARowDidNotConvergeOrIsNoNumber) {
   const Solution reference = Of(Doubles({3, 1}, {1, 1, 1}));
   Solution solution = Of(Doubles({3, 1}, {1, 1, std::numeric_limits<double>::quiet_NaN()}));

@@ -85,5 +85,17 @@ TEST(PhiloxNormals, AreStandardNormal) {
   }
 }
 
+TEST(PhiloxSigns, AreBit31OfTheWordsOfTheirStream) {
+  const uint64_t seed = 0x123456789abcdef0, row = 0x500000003;
+  std::vector<float> signs(2 * 6);
+  PhiloxSigns(seed, row, 2, 6, /*probe=*/3, signs);
+  for (uint32_t i = 0; i < 2; ++i) {
+    for (uint32_t d = 0; d < 6; ++d) {
+      const PhiloxWords words = Philox4x32({0x3 + i, 0x5, d / 4, 1 + 3}, {0x9abcdef0, 0x12345678});
+      EXPECT_EQ(signs[size_t{6} * i + d], (words[d % 4] & 0x80000000u) == 0 ? 1.0f : -1.0f);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hyperserve

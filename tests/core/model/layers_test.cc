@@ -56,6 +56,10 @@ struct WithoutJoin : Whole {
   LayerList layers;
 };
 static_assert(NestedEntry<ResidualLayer> && !NestedEntry<WithoutJoin>);
+struct BranchesWithoutJoin : Whole {
+  std::vector<LayerList> branches;
+};
+static_assert(BranchedEntry<ParallelLayer> && !BranchedEntry<BranchesWithoutJoin>);
 
 // Calls visit(Kind{}) for each kind of the table.
 void ForEachKind(const auto& visit) {
@@ -290,6 +294,13 @@ TEST(LayerTableTest, RefusesDepthAndAttentionThatDoNotFit) {
        {{FilmLayer{.layers = {{LinearLayer{.in = 4, .out = 8}}}}},
         images,
         "[0].film.layers[0].linear: wants rows of [4], found [1]"},
+       {{ParallelLayer{.branches = {{}, {{LinearLayer{.in = 4, .out = 8}}, {MeanPoolLayer{}}}}}},
+        {4},
+        "[0].parallel.branches[1].layers[1].mean_pool: wants rows of [C, H, W], found [8]"},
+       {{ParallelLayer{.branches = {{}, {{MaxPoolLayer{.kernel = 2, .stride = 2}}}}}},
+        images,
+        "[0].parallel: branches[1] gives [4, 3, 2], which cannot stand beside [4, 6, 5] of "
+        "branches[0]"},
        {{SinusoidalLayer{.features = 3}}, {1}, "features 3 is odd"},
        {{FourierFeaturesLayer{.features = 2}}, {2}, "wants rows of [1], found [2]"}});
 }
@@ -310,6 +321,14 @@ TEST(LayerTableTest, NestedLayersHaveLimits) {
   EXPECT_THAT(
       std::string(ParsedLayer("{\"residual\": {\"layers\": [" + many + "]}}").status().message()),
       HasSubstr("more layers than the limit of 256"));
+  std::string branches = "{}";
+  for (int i = 1; i < layer_limits::kBranches; ++i) branches += ", {}";
+  EXPECT_TRUE(ParsedLayer("{\"parallel\": {\"branches\": [" + branches + "]}}").ok());
+  EXPECT_THAT(
+      std::string(
+          ParsedLayer("{\"parallel\": {\"branches\": [" + branches + ", {}]}}").status().message()),
+      HasSubstr("branches: 65 is outside [1, 64]"));
+  EXPECT_FALSE(ParsedLayer(R"({"parallel": {}})").ok());
 }
 
 TEST(LayerTableTest, MacsAreThoseOfProductsOnly) {
@@ -334,6 +353,8 @@ TEST(LayerTableTest, MacsAreThoseOfProductsOnly) {
             36 * 4 * 4 * 4 + 2 * 36 * 36 * 4);
   EXPECT_EQ(CountMacs({{FilmLayer{.layers = {{LinearLayer{.in = 1, .out = 8}}}}}}, images).value(),
             8);
+  EXPECT_EQ(CountMacs({{ParallelLayer{.branches = {inner, {}, inner}}}}, images).value(),
+            2 * 36 * 4 * 4 * 9);
   EXPECT_EQ(CountMacs({{GalerkinLinearLayer{.in = 4, .out = 3, .terms = 5}}}, {4}).value(),
             5 * 3 * (4 + 1));
 }

@@ -7,6 +7,7 @@
 #include "core/model/layers/images.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/kind.h"
+#include "core/model/net/net.h"
 #include "tests/testing/random_tensors.h"
 
 namespace hyperserve {
@@ -15,6 +16,26 @@ namespace {
 using fixture::Apply, fixture::MaxDifference, fixture::Random, fixture::RandomTensors;
 
 constexpr double kRounding = 1e-13;
+
+TEST(JoinsTest, ParallelStandsTheAnswersOfItsBranchesSideBySide) {
+  const LayerList first = {{LinearLayer{.in = 3, .out = 2}}, {TanhLayer{}}};
+  const LayerList layers = {
+      {ParallelLayer{.branches = {first, {{LinearLayer{.in = 3, .out = 4}}}, {}}}}};
+  TensorMap tensors = RandomTensors(layers);
+  const at::Tensor x = Random({2, 3}), y = Apply(layers, tensors, x);
+  ASSERT_EQ(y.sizes(), (std::vector<int64_t>{2, 2 + 4 + 3}));
+  const at::Tensor head = at::tanh(
+      at::linear(x, tensors["net.0.branches.0.0.weight"], tensors["net.0.branches.0.0.bias"]));
+  EXPECT_LT(MaxDifference(y.narrow(1, 0, 2), head), kRounding);
+  EXPECT_LT(MaxDifference(y.narrow(1, 2, 4), at::linear(x, tensors["net.0.branches.1.0.weight"],
+                                                        tensors["net.0.branches.1.0.bias"])),
+            kRounding);
+  EXPECT_TRUE(at::equal(y.narrow(1, 6, 3), x));
+  const at::Tensor image = Random({2, 3, 4, 5});
+  const LayerList pools = {{ParallelLayer{
+      .branches = {{{MaxPoolLayer{.kernel = 3, .stride = 1, .padding = 1}}}, {{SinLayer{}}}}}}};
+  EXPECT_EQ(MaxDifference(Apply(pools, {}, image).narrow(1, 3, 3), at::sin(image)), 0.0);
+}
 
 TEST(ImagesTest, AvgPoolCountsPadding) {
   const at::Tensor x = Random({2, 4, 4, 6});

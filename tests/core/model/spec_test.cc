@@ -200,9 +200,52 @@ TEST(ModelSpecTest, AFieldThatIsCode) {
   EXPECT_THAT(message(PrintModelSpec(spec)), HasSubstr("or a field_package in its place"));
 }
 
-TEST(ModelSpecTest, TrajectoryModelsAreNotBuiltYet) {
-  const std::string json = absl::StrReplaceAll(kClassifier, {{"classifier", "trajectory"}});
-  EXPECT_EQ(ParseModelSpec(json).status().code(), absl::StatusCode::kUnimplemented);
+constexpr char kTrajectory[] = R"json({"format": 1, "kind": "trajectory", "span": [0, 2],
+  "input": {"shape": [2], "mean": [0.5, 1]}, "stem": [{"linear": {"in": 2, "out": 3}}],
+  "field": [{"tanh": {}}], "save_at": [0, 0.5, 2]})json";
+
+TEST(ModelSpecTest, ReadsRegressorsAndTrajectories) {
+  const auto regressor =
+      ParseModelSpec(absl::StrReplaceAll(kClassifier, {{"classifier", "regressor"}}));
+  ASSERT_TRUE(regressor.ok()) << regressor.status();
+  EXPECT_EQ(regressor->kind, ModelKind::kRegressor);
+  EXPECT_TRUE(HasOutputs(regressor->kind));
+  const auto trajectory = ParseModelSpec(kTrajectory);
+  ASSERT_TRUE(trajectory.ok()) << trajectory.status();
+  EXPECT_EQ(trajectory->kind, ModelKind::kTrajectory);
+  EXPECT_FALSE(HasOutputs(trajectory->kind));
+  EXPECT_EQ(trajectory->save_at, (std::vector<double>{0, 0.5, 2}));
+  for (const ModelSpec& spec : {*regressor, *trajectory}) {
+    EXPECT_EQ(PrintModelSpec(ParseModelSpec(PrintModelSpec(spec)).value()), PrintModelSpec(spec));
+  }
+}
+
+TEST(ModelSpecTest, RefusesWrongTrajectoriesAndRegressors) {
+  const BadText trajectories[] = {
+      {"[0, 0.5, 2]", "[]", "save_at: depths: 0 is outside [1, 1000]"},
+      {"[0, 0.5, 2]", "[0.5, 0.5]", "save_at[1]: 0.5; strictly increasing depths within [0, 2]"},
+      {"[0, 0.5, 2]", "[0.5, 2.5]", "save_at[1]: 2.5"},
+      {"\"field\"", "\"head\": [{\"tanh\": {}}], \"field\"", "head: a trajectory has none"},
+      {"\"field\"", "\"labels\": [\"a\"], \"field\"", "labels: a trajectory has none"},
+      {"\"span\"", "\"direction\": \"noise_to_data\", \"span\"", "a trajectory's is forward"}};
+  for (const BadText& bad : trajectories) {
+    const auto refused = ParseModelSpec(Replaced(kTrajectory, bad.from, bad.to));
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr(bad.message));
+  }
+  const std::string regressor = absl::StrReplaceAll(kClassifier, {{"classifier", "regressor"}});
+  EXPECT_THAT(
+      std::string(ParseModelSpec(Replaced(regressor, "\"span\"", "\"save_at\": [1], \"span\""))
+                      .status()
+                      .message()),
+      HasSubstr("save_at: it is that of a trajectory; requests to a regressor bring"));
+  ModelSpec headless = ParseModelSpec(regressor).value();
+  headless.head.clear();
+  EXPECT_THAT(std::string(ParseModelSpec(PrintModelSpec(headless)).status().message()),
+              HasSubstr("head: a regressor needs one"));
+  EXPECT_THAT(
+      std::string(
+          ParseModelSpec(R"({"format": 1, "kind": "oracle", "span": [0, 1]})").status().message()),
+      HasSubstr("kind: 'oracle' is none of classifier, flow, regressor, trajectory"));
 }
 
 TEST(ModelSpecTest, RefusesFlowsWithPartsOfAClassifier) {

@@ -66,6 +66,15 @@ class Skip(Within):
         return torch.cat([x, self.layers(x)], 1)
 
 
+class Parallel(nn.Module):
+    def __init__(self, *branches):
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
 CONV = {"in": 4, "out": 6}
 CASES = [  # our layer, PyTorch's, the shape of a row
     ({"linear": {"in": 6, "out": 3}}, nn.Linear(6, 3), FEATURES),
@@ -109,6 +118,9 @@ CASES = [  # our layer, PyTorch's, the shape of a row
     ({"clamp": {"low": -0.5, "high": 0.75}}, Clamp(), FEATURES),
     ({"skip": {"layers": [{"conv2d": {"in": 4, "out": 2, "kernel": 1}}, {"selu": {}}]}},
      Skip(nn.Conv2d(4, 2, 1), nn.SELU()), IMAGES),
+    ({"parallel": {"branches": [{"layers": [{"linear": {"in": 6, "out": 2}}, {"tanh": {}}]}, {},
+                                {"layers": [{"linear": {"in": 6, "out": 3}}]}]}},
+     Parallel(nn.Sequential(nn.Linear(6, 2), nn.Tanh()), nn.Sequential(), nn.Sequential(nn.Linear(6, 3))), FEATURES),
     ({"residual": {"layers": [{"linear": {"in": 6, "out": 6}}, {"tanh": {}}]}},
      Residual(nn.Linear(6, 6), nn.Tanh()), FEATURES),
 ]

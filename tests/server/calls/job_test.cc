@@ -52,6 +52,13 @@ TEST_F(JobTest, ATangentOfEachDimensionIsAPass) {
   Ask("euler:5");
   job_.task.log_density = true;
   EXPECT_EQ(Predict(), 3 * 5 * Field());
+  // The state of a corrected plan is solved apart, where it is wanted.
+  Ask("hyper_heun:3");
+  job_.plan.generation = served_->corrections[0].active;
+  const auto correction = static_cast<double>(job_.plan.generation->correction->macs());
+  EXPECT_EQ(Predict(), 4 * (6 * Field() + 3 * correction));
+  job_.task.want_state = false;
+  EXPECT_EQ(Predict(), 3 * (6 * Field() + 3 * correction));
 }
 
 TEST_F(JobTest, SavedStatesCount) {

@@ -1,7 +1,9 @@
 #include "tests/server/calls/served_fixture.h"
 
+#include "absl/strings/str_replace.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/generation_files.h"
+#include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "server/registry/served_model.h"
 #include "tests/testing/model_fixture.h"
@@ -32,5 +34,32 @@ std::shared_ptr<ServedModel> Serve(const fixture::LinearModel& tiny) {
 
 std::shared_ptr<ServedModel> ServedTinyClassifier() { return Serve(fixture::TinyClassifier()); }
 std::shared_ptr<ServedModel> ServedTinyFlow() { return Serve(fixture::TinyFlow()); }
+
+std::shared_ptr<ServedModel> ServedTinyRegressor() {
+  const fixture::LinearModel tiny = fixture::TinyClassifier();
+  auto served = std::make_shared<ServedModel>();
+  served->name = "tiny_regressor";
+  served->spec_json = absl::StrReplaceAll(tiny.model_json, {{"classifier", "regressor"}});
+  served->model = *Model::FromBytes(served->spec_json, tiny.weights);
+  return served;
+}
+
+std::shared_ptr<ServedModel> ServedTinyTrajectory() {
+  ModelSpec spec = ParseModelSpec(fixture::TinyClassifier().model_json).value();
+  spec.kind = ModelKind::kTrajectory;
+  spec.head.clear();
+  spec.labels.clear();
+  spec.stem.clear();
+  spec.input = {.shape = {4}};
+  spec.save_at = {0.25, 1};
+  auto served = std::make_shared<ServedModel>();
+  served->name = "tiny_trajectory";
+  served->spec_json = PrintModelSpec(spec);
+  const std::vector<double> a = fixture::TinyClassifier().a;
+  served->model = *Model::FromBytes(
+      served->spec_json,
+      fixture::SafetensorsOf({{"field.0.weight", {4, 4}, a}, {"field.1.weight", {4, 4}, a}}));
+  return served;
+}
 
 }  // namespace hyperserve

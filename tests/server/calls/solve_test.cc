@@ -93,6 +93,38 @@ TEST(PrepareSolve, ADerivativeWithoutItsVectorsIsRefused) {
   ExpectRefused(ask, "condition_tangent: model 'tiny_classifier' has no condition");
 }
 
+TEST(PrepareSolve, ARegressorGivesItsOutputs) {
+  SolveAsk ask{.state = Ones({2, 4})};
+  const auto prepared = Prepare(ask, ServedTinyRegressor(), kLimits);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_TRUE(prepared->work.spec.want_outputs);
+  const Work plain = Prepare(ask, ServedTinyClassifier(), kLimits)->work;
+  EXPECT_FALSE(plain.spec.want_outputs);
+  EXPECT_EQ(prepared->work.bytes, plain.bytes + 2 * 3 * 4);
+  ask.terms.plan = ParsePlan("euler:2").value();
+  ask.vjp = SolveAsk::Vjp{.cotangent = Ones({2, 4})};
+  EXPECT_FALSE(Prepare(ask, ServedTinyRegressor(), kLimits)->work.spec.want_outputs);
+}
+
+TEST(PrepareSolve, ATrajectoryIsSavedAtItsDepthsUnlessTheRequestNamesOthers) {
+  SolveAsk ask{.state = Ones({2, 4})};
+  const auto saved = [&] {
+    return Prepare(ask, ServedTinyTrajectory(), kLimits).value().work.spec.save_at;
+  };
+  EXPECT_EQ(saved(), (std::vector<double>{0.25, 1}));
+  ask.span = {{0, 0.5}};
+  EXPECT_TRUE(saved().empty());
+  ask.save_at = {0.5};
+  EXPECT_EQ(saved(), std::vector<double>{0.5});
+  ask = {.state = Ones({2, 4})};
+  ask.terms.plan = ParsePlan("ab2:4").value();
+  EXPECT_EQ(Prepare(ask, ServedTinyTrajectory(), kLimits).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ask.terms.plan = ParsePlan("euler:2").value();
+  ask.vjp = SolveAsk::Vjp{.cotangent = Ones({2, 4})};
+  EXPECT_TRUE(saved().empty()) << "a derivative is that of the end";
+}
+
 TEST(PrepareSolve, FlowsRunTheFieldsOwnDirection) {
   const auto prepared = Prepare(SolveAsk{.inputs = Ones({1, 2})}, ServedTinyFlow(), kLimits);
   ASSERT_TRUE(prepared.ok()) << prepared.status();

@@ -36,16 +36,16 @@ TEST(Families, FollowTheNamingRules) {
 
 TEST(Metrics, TextHoldsWhatWasRecorded) {
   Metrics metrics;
-  metrics.Observe(Metric::kRequestDuration, {"fashion", "Classify", "euler:4"}, 0.0015);
+  metrics.Observe(Metric::kRequestDuration, {"fashion"}, 0.0015);
   metrics.Increment(Metric::kFieldEvaluations, {"fashion", "euler:4"}, 4);
   metrics.Increment(Metric::kFieldEvaluations, {"fashion", "euler:4"}, 8);
   metrics.Set(Metric::kActiveGeneration, {"fashion", "euler"}, 3);
   metrics.Change(Metric::kRequestsInFlight, {"Classify"}, 2);
   metrics.Change(Metric::kRequestsInFlight, {"Classify"}, -1);
   const std::string text = metrics.Text();
-  EXPECT_THAT(text, HasSubstr("hyperserve_request_duration_seconds_bucket{call=\"Classify\",model="
-                              "\"fashion\",plan=\"euler:4\",le=\"0.00128\"} 0"));
-  EXPECT_THAT(text, HasSubstr("plan=\"euler:4\",le=\"0.00192\"} 1"));
+  EXPECT_THAT(text, HasSubstr("hyperserve_request_duration_seconds_bucket{model=\"fashion\","
+                              "le=\"0.00128\"} 0"));
+  EXPECT_THAT(text, HasSubstr("model=\"fashion\",le=\"0.00192\"} 1"));
   EXPECT_THAT(text, HasSubstr("hyperserve_field_evaluations_total{model=\"fashion\",plan="
                               "\"euler:4\"} 12"));
   EXPECT_THAT(text,
@@ -61,32 +61,54 @@ TEST(Metrics, DurationsAreToldByAFactorOf1_5) {
   }
 }
 
-// Three models, each with calls and plans as in use: Prometheus reads this every few seconds.
+TEST(Metrics, AFewPlansOfEachModelHaveALabelOfTheirOwn) {
+  Metrics metrics;
+  const auto label = [&](const std::string& model, const std::string& plan) {
+    return metrics.LabelOf({.model = model, .plan = plan});
+  };
+  for (size_t i = 0; i < Metrics::kPlansMax; ++i) {
+    const std::string plan = "euler:" + std::to_string(i);
+    EXPECT_EQ(label("rings", plan), plan);
+  }
+  EXPECT_EQ(label("rings", "rk4:1"), "other");
+  EXPECT_EQ(label("rings", "euler:3"), "euler:3") << "as before";
+  EXPECT_EQ(label("fashion", "rk4:1"), "rk4:1") << "each model has its own";
+  EXPECT_EQ(metrics.LabelOf({.model = "rings", .plan = "learned:3", .is_default = true}),
+            "learned:3");
+}
+
+// All series that three models can have, with names as long as those of the shipped ones: every
+// call, plan, code that a client can cause, and status. Prometheus reads this every few seconds.
 TEST(Metrics, ThePageStaysSmall) {
   Metrics metrics;
-  for (const std::string model : {"fashion", "pinwheel", "rings"}) {
-    for (const std::string call : {"Sample", "LogProb", "Solve"}) {
-      for (const char* code : {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}) {
-        metrics.Increment(Metric::kRequests, {model, call, "hyper_heun:1", code});
+  for (const std::string model : {"checkerboard", "pinwheel", "two_moons"}) {
+    for (const char* call : {"Sample", "SampleStream", "LogProb", "LogProbGradient", "Solve",
+                             "SolveVjp", "SolveJvp"}) {
+      for (const char* code : {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED",
+                               "CANCELLED", "FAILED_PRECONDITION", "UNIMPLEMENTED"}) {
+        metrics.Increment(Metric::kRequests, {model, call, code});
       }
+      metrics.Increment(Metric::kRequestSeconds, {model, call}, 1.2345678901);
     }
-    for (const std::string plan : {"hyper_heun:1", "rk4:other", "dopri5:1e-5"}) {
-      metrics.Observe(Metric::kRequestDuration, {model, "Sample", plan}, 0.1);
-      for (const char* status : {"converged", "step_limit", "non_finite"}) {
-        metrics.Increment(Metric::kRows, {model, plan, status});
+    for (int i = 0; i < 100; ++i) {
+      const std::string plan =
+          metrics.LabelOf({.model = model, .plan = "hyper_midpoint:" + std::to_string(i)});
+      for (const char* status : {"converged", "non_finite"}) {
+        metrics.Increment(Metric::kRows, {model, plan, status}, 12345);
       }
-      for (const Metric metric : {Metric::kFieldEvaluations, Metric::kCorrectionEvaluations,
-                                  Metric::kMacs, Metric::kRowsSolvedAgain}) {
-        metrics.Increment(metric, {model, plan});
+      for (const Metric metric :
+           {Metric::kFieldEvaluations, Metric::kCorrectionEvaluations, Metric::kMacs,
+            Metric::kRowsSolvedAgain, Metric::kPlanRequests, Metric::kPlanSeconds}) {
+        metrics.Increment(metric, {model, plan}, 1234567.89);
       }
     }
     for (const Metric metric :
-         {Metric::kQueueDuration, Metric::kSolveDuration, Metric::kRequestRows, Metric::kBatchRows,
-          Metric::kBatchRequests, Metric::kBatchTurns}) {
-      metrics.Observe(metric, {model}, 1);
+         {Metric::kRequestDuration, Metric::kQueueDuration, Metric::kSolveDuration,
+          Metric::kRequestRows, Metric::kBatchRows, Metric::kBatchRequests, Metric::kBatchTurns}) {
+      metrics.Observe(metric, {model}, 1.2345678901);
     }
   }
-  EXPECT_LT(metrics.Text().size(), 100'000u);
+  EXPECT_LT(metrics.Text().size(), 95'000u) << "and some kilobytes of series without a model";
 }
 
 TEST(Metrics, ProcessFiguresAreThere) {

@@ -67,9 +67,8 @@ class IncomingCallTest : public testing::Test {
     return ended.get_future().get();
   }
   void ExpectCounted(const std::string& call, const std::string& code) {
-    EXPECT_THAT(server_.metrics.Text(),
-                HasSubstr("hyperserve_requests_total{call=\"" + call + "\",code=\"" + code +
-                          "\",model=\"other\",plan=\"none\"} 1\n"));
+    EXPECT_THAT(server_.metrics.Text(), HasSubstr("hyperserve_requests_total{call=\"" + call +
+                                                  "\",code=\"" + code + "\",model=\"other\"} 1\n"));
   }
 
   TestServer server_{BatcherOptionsWith({.queue_rows_max = 1 << 16}),
@@ -174,7 +173,7 @@ TEST_F(IncomingCallTest, UnknownMethodsAreUnimplementedInWords) {
   }
   EXPECT_THAT(server_.metrics.Text(),
               HasSubstr("hyperserve_requests_total{call=\"other\",code=\"UNIMPLEMENTED\",model="
-                        "\"other\",plan=\"none\"} 3\n"));
+                        "\"other\"} 3\n"));
 }
 
 TEST_F(IncomingCallTest, WhatIsTooLargeIsToldInWordsAndNeverTriedAgain) {

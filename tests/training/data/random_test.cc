@@ -20,6 +20,18 @@ TEST(RandomTest, StreamsRepeatAndDiffer) {
   EXPECT_GE(words.size(), 299u);  // no stream repeats another
 }
 
+TEST(RandomTest, AStreamGoesOnWhereItWas) {
+  for (int words = 0; words < 10; ++words) {
+    RandomStream stream(5, RandomPurpose::kBatches), other(5, RandomPurpose::kBatches);
+    for (int i = 0; i < words; ++i) stream.Word();
+    ASSERT_EQ(stream.drawn(), static_cast<uint64_t>(words));
+    other.Word();  // it may have been anywhere
+    other.Seek(stream.drawn());
+    EXPECT_EQ(other.drawn(), stream.drawn());
+    for (int i = 0; i < 9; ++i) EXPECT_EQ(other.Word(), stream.Word()) << words << " " << i;
+  }
+}
+
 TEST(RandomTest, BelowIsUniform) {
   RandomStream stream(1, RandomPurpose::kBatches);
   std::vector<int> counts(7, 0);

@@ -4,7 +4,8 @@
     z.square().sum().backward()  # fills z0.grad by one more call, SolveVjp
 
 The derivatives are those of the steps that the plan takes, so plans are fixed or learned ones. First derivatives only.
-Tensors may live on any device; a plan in tier double computes in float64. Rows that fail hold NaN.
+Tensors may live on any device; a plan in tier double computes in float64. Rows that fail hold NaN. With `knots` the condition is
+a control signal, and its gradient that by its values at the knots. The weights of `guidance` are constants.
 """
 
 from __future__ import annotations
@@ -108,6 +109,9 @@ class _LogProb(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
 def _split(options: Options) -> tuple[Any, dict[str, Any]]:
     """A condition that is a tensor, which autograd must see as an argument, and the other options."""
+    guidance = options.get("guidance")
+    if isinstance(guidance, torch.Tensor) and guidance.requires_grad:
+        raise TypeError("guidance: there is no gradient for its weights; detach them")
     condition = options.get("condition")
     if not isinstance(condition, torch.Tensor):
         return None, dict(options)

@@ -38,7 +38,7 @@ def export_package(
     at least two. Any module that torch.export takes will do, without changes of what it does to the rows beside one.
 
     field.pt2 is code: a daemon runs it only with --allow_code=NAME. It is compiled for the processor of this machine and for
-    this release of torch, which is that of the daemon. `hyperserve --check` reads the folder, and for "cpu" a daemon serves it
+    this release of torch, which is that of the daemon. `hyperserve --check` reads the folder, and a daemon serves it on `device`
     and its slopes are compared, before it takes its name. ExportError says where they are not the module's, FileNotFoundError
     that there is no compiler or no program.
     """
@@ -54,9 +54,9 @@ def export_package(
     spec["field_package"] = {"macs": _macs(module, inputs)}
     package = _compiled(module, inputs, device)
     with staged_model(folder, spec, {}, program, {"field.pt2": package}) as staged:
-        if device == "cpu":
-            with local.daemon(staged.parent, program, allow_code=staged.name) as address, Client(address) as client:
-                _compare(client, staged.name, module, inputs, span)
+        served = local.daemon(staged.parent, program, device=device, allow_code=staged.name)
+        with served as address, Client(address) as client:
+            _compare(client, staged.name, module, inputs, span)
     return pathlib.Path(folder)
 
 

@@ -165,7 +165,7 @@ TEST_P(FusedEngineTest, LearnedTablesAreThoseOfTheOracle) {
       solve.tier = Tier::kFast;
       const BatchResult dense = EngineTest::Run(solve, rows);
       EXPECT_LT(MiddleDensityError(dense, dense_oracle), 2e-3) << table.evaluations;
-      EXPECT_EQ(dense.macs, dense_oracle.macs);
+      EXPECT_THAT(dense.macs, testing::Each(3 * fast.macs[0]));  // two tangents
       EXPECT_EQ(dense.state.bytes, fast.state.bytes);
       EXPECT_EQ(fast.correction_evaluations, oracle.correction_evaluations);
     }
@@ -197,11 +197,12 @@ TEST_P(FusedEngineTest, LogDensitiesAreThoseOfTheOracle) {
     solve.tier = Tier::kDouble;
     const BatchResult oracle = EngineTest::Run(solve, rows);
     EXPECT_LT(DensityError(fast, oracle), 2e-3);
-    EXPECT_EQ(fast.macs, oracle.macs);
     EXPECT_EQ(fast.status, oracle.status);
     solve.log_density = LogDensity::kNone;
     solve.tier = Tier::kFast;
-    EXPECT_EQ(EngineTest::Run(solve, rows).state.bytes, fast.state.bytes);
+    const BatchResult plain = EngineTest::Run(solve, rows);
+    EXPECT_EQ(plain.state.bytes, fast.state.bytes);
+    EXPECT_THAT(fast.macs, testing::Each(3 * plain.macs[0]));  // two tangents
   }
 }
 

@@ -158,6 +158,7 @@ TEST_F(FusedRunTest, LogDensitiesAreOfTheirRows) {
   EXPECT_THAT(densities(solved[0].rows), ElementsAre(-1, densities(exact_a)[1]));
   EXPECT_THAT(densities(solved[1].rows), ElementsAre(densities(exact_b)[0], -3));
   EXPECT_THAT(States(solved[1].rows), ElementsAre(States(exact_b)[0], 103));
+  EXPECT_THAT(States(solved[0].rows), ElementsAre(101, 188)) << "as without densities";
   EXPECT_EQ(solved[0].rows.solved_again, 1);
   EXPECT_EQ(solved[1].rows.solved_again, 1);
   EXPECT_EQ(solved[0].rows.macs, exact_a.macs);

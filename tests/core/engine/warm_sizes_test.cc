@@ -1,0 +1,46 @@
+#include "core/engine/warm_sizes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hyperserve {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(CapturedRowsMax, OfCostlyFieldsSmallerBucketsAreCaptured) {
+  EXPECT_EQ(CapturedRowsMax(33'280), 1024);    // pinwheel
+  EXPECT_EQ(CapturedRowsMax(35'922'416), 32);  // fashion
+  EXPECT_EQ(CapturedRowsMax(0), 1024);
+  EXPECT_EQ(CapturedRowsMax(int64_t{1} << 50), 1);  // a single row always is
+}
+
+TEST(TimedRows, EndsOfACpu) {
+  EXPECT_THAT(TimedRows("cpu", {.rows_max = 256, .field_macs = 33'280}), ElementsAre(1, 256));
+  EXPECT_THAT(TimedRows("cpu", {.rows_max = 1, .field_macs = 33'280}), ElementsAre(1));
+}
+
+TEST(TimedRows, FewBucketsOfAGpu) {
+  EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 65536, .field_macs = 33'280}),
+              ElementsAre(1, 8, 64, 512, 4096, 32768, 65536));
+  EXPECT_THAT(TimedRows("cuda:1", {.rows_max = 2783, .field_macs = 35'922'416}),
+              ElementsAre(1, 8, 64, 256));
+  EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 100, .field_macs = 1}), ElementsAre(1, 8, 64));
+  EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 1, .field_macs = int64_t{1} << 50}), ElementsAre(1));
+}
+
+TEST(WarmRows, CapturedBucketsAndTimedOnesTheLargestFirst) {
+  const BatchBound images{.rows_max = 2783, .field_macs = 35'922'416};
+  EXPECT_THAT(WarmRows("cuda:0", "graph", images), ElementsAre(256, 64, 32, 16, 8, 4, 2, 1));
+  EXPECT_THAT(WarmRows("cuda:0", "readable", {.rows_max = 8, .field_macs = 1}),
+              ElementsAre(8, 4, 2, 1));
+}
+
+TEST(WarmRows, OneWhereSizesMakeNoDifference) {
+  const BatchBound bound{.rows_max = 4096, .field_macs = 1};
+  EXPECT_THAT(WarmRows("cpu", "readable", bound), ElementsAre(1));
+  EXPECT_THAT(WarmRows("cuda:0", "fused", bound), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace hyperserve

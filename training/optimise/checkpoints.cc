@@ -1,0 +1,131 @@
+#include "training/optimise/checkpoints.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/io/file.h"
+#include "core/io/safetensors.h"
+#include "core/io/tensor.h"
+
+namespace hyperserve {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSuffix[] = ".safetensors";
+constexpr char kFormat[] = "1";  // of the states; another one is refused
+
+// The files of a folder; none where there is no folder.
+std::vector<fs::path> FilesIn(const std::string& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    files.push_back(it->path());
+  }
+  return files;
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(Options options) : options_(std::move(options)) {
+  options_.identity["format"] = kFormat;
+  const bool there = !FilesIn(options_.folder).empty();
+  if (options_.resume && !there) {
+    absl::FPrintF(stderr, "--resume: no checkpoint in %s; the run begins at its start\n",
+                  options_.folder);
+  } else if (!options_.resume && there) {
+    absl::FPrintF(stderr,
+                  "a run that did not end left its checkpoints in %s: --resume goes on from them, "
+                  "and this run, which begins anew, will replace them\n",
+                  options_.folder);
+  }
+}
+
+void Checkpoints::Identify(const std::string& what, const std::string& digest) {
+  options_.identity[what] = digest;
+}
+
+std::string Checkpoints::FileOf(const std::string& fit) const {
+  return absl::StrCat(options_.folder, "/", fit, kSuffix);
+}
+
+absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fit) {
+  const std::string path = FileOf(fit);
+  std::error_code error;
+  if (!options_.resume || !fs::exists(path, error)) {
+    return std::optional<TensorMap>();
+  }
+  HS_RETURN_IF_ERROR(Lock());
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  std::vector<std::string> other;
+  for (const auto& [what, digest] : options_.identity) {
+    const auto found = file.metadata().find(what);
+    if (found == file.metadata().end() || found->second != digest) other.push_back(what);
+  }
+  if (!other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--resume: the checkpoint ", path, " is of another ", absl::StrJoin(other, " and another "),
+        " than this run; give what it was begun with, or leave --resume out to begin anew"));
+  }
+  TensorMap state;
+  for (const auto& [name, view] : file.tensors()) state[name] = TensorFromView(view);
+  return std::optional<TensorMap>(std::move(state));
+}
+
+absl::Status Checkpoints::Lock() {
+  if (lock_.has_value()) return absl::OkStatus();
+  absl::StatusOr<FileLock> lock = FileLock::Take(options_.folder, std::chrono::milliseconds(0));
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another process is at the same run, its checkpoints are in ", options_.folder));
+  }
+  if (absl::IsUnimplemented(lock.status())) {
+    lock_.emplace(FileLock::None());
+    return absl::OkStatus();
+  }
+  HS_RETURN_IF_ERROR(lock.status());
+  lock_.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoints::Write(const std::string& fit, const TensorMap& state) {
+  if (!lock_.has_value()) {
+    std::error_code error;
+    fs::create_directories(options_.folder, error);
+    HS_RETURN_IF_ERROR(Lock());
+    for (const fs::path& old : FilesIn(options_.folder)) {
+      const bool whole = old.extension() == kSuffix;  // else a process was killed amid its write
+      if (!options_.resume || !whole) fs::remove(old, error);
+    }
+  }
+  std::map<std::string, HostTensor> host;
+  std::map<std::string, TensorView, std::less<>> views;
+  for (const auto& [name, tensor] : state) {
+    host[name] = HostTensorFrom(tensor);
+    views[name] = host[name].view();
+  }
+  return WriteFileAtomically(FileOf(fit), SerializeSafetensors(views, options_.identity));
+}
+
+void Checkpoints::Save(const std::string& fit, const TensorMap& state) {
+  saved_ = Clock::now();
+  const absl::Status status = Write(fit, state);
+  if (status.ok() || failed_) return;
+  failed_ = true;
+  absl::FPrintF(stderr, "no checkpoint is kept: %s\n", std::string(status.message()));
+}
+
+void Checkpoints::Remove() {
+  std::error_code ignored;
+  if (!Lock().ok()) return;  // there is none, or another process is at it
+  fs::remove_all(options_.folder, ignored);
+  fs::remove(fs::path(options_.folder).parent_path(), ignored);  // unless it holds other runs
+}
+
+}  // namespace hyperserve

@@ -1,0 +1,51 @@
+#include "training/optimise/fit_state.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace hyperserve {
+
+at::Tensor TensorOf(const FitNumbers& n) {
+  return at::tensor({double(n.iterations), double(n.steps_back), double(n.best_iteration),
+                     double(n.gain_iteration), n.start_error, n.best_error, n.gain_error},
+                    at::kDouble);
+}
+
+FitNumbers FitNumbersOf(const at::Tensor& tensor) {
+  const auto number = [&](int i) { return tensor[i].item<double>(); };
+  return {.iterations = static_cast<int>(number(0)),
+          .steps_back = static_cast<int>(number(1)),
+          .best_iteration = static_cast<int>(number(2)),
+          .gain_iteration = static_cast<int>(number(3)),
+          .start_error = number(4),
+          .best_error = number(5),
+          .gain_error = number(6)};
+}
+
+absl::Status CheckState(const TensorMap& state, const TensorMap& wanted) {
+  const auto text = [](const at::Tensor& tensor) {
+    return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "] of ",
+                        c10::toString(tensor.scalar_type()));
+  };
+  const auto refuse = [](const std::string& words) {
+    return absl::FailedPreconditionError("--resume: the checkpoint does not fit this run: " +
+                                         words);
+  };
+  for (const auto& [name, tensor] : wanted) {
+    const auto found = state.find(name);
+    if (found == state.end()) return refuse(name + " is missing");
+    const at::Tensor& there = found->second;
+    const bool grown =
+        name == fit_state::kCurve && there.dim() == 2 && there.size(1) == tensor.size(1);
+    if (there.scalar_type() == tensor.scalar_type() && (grown || there.sizes() == tensor.sizes())) {
+      continue;
+    }
+    return refuse(absl::StrCat(name, " is ", text(there), ", wanted is ", text(tensor)));
+  }
+  if (state.size() == wanted.size()) return absl::OkStatus();
+  return refuse(absl::StrCat("it holds ", state.size(), " tensors, wanted are ", wanted.size()));
+}
+
+}  // namespace hyperserve
