@@ -180,7 +180,8 @@ TEST_F(Flood, CallsThatStayOpen) {
       for (int i = 0; i < 1000 && !connection.closed(); ++i) {
         connection.BeginCall(path);
         if (!body.empty()) connection.SendBody(body, true, kPatience);
-        // What is refused takes memory and time until it is ended; two slow cores keep up with this.
+        // What is refused takes memory and time until it is ended; two slow cores keep up with
+        // this.
         if (i % 50 == 49) std::this_thread::sleep_for(milliseconds(500));
       }
       std::this_thread::sleep_for(seconds(3));
