@@ -98,7 +98,8 @@ std::string MethodOf(const Recipe& recipe) {
 // else its newest.
 absl::StatusOr<std::string> GenerationToStartFrom(const TrainingRun& run, const std::string& from) {
   if (from != "active") return from;
-  const std::string folder = absl::StrCat(run.model_folder, "/hypersolvers/", MethodOf(run.recipe));
+  HS_ASSIGN_OR_RETURN(const MethodChoice method, ParseMethod(MethodOf(run.recipe)));
+  const std::string folder = HypersolverFolder(run.model_folder, method);
   HS_ASSIGN_OR_RETURN(const auto generation, GenerationToMeasure(folder));
   if (generation.has_value()) return absl::StrCat(folder, "/", *generation);
   return absl::NotFoundError(absl::StrCat("--from=active: ", folder, " holds no generation"));
@@ -126,6 +127,16 @@ std::string RunName(const TrainingRun& run, const CommandOptions& options) {
   return options.evaluations.empty() ? method : absl::StrCat(method, "-", options.evaluations);
 }
 
+// Before a long fit, whose results could not be written after it.
+absl::Status CheckCurve(const CommandOptions& options) {
+  std::error_code error;
+  if (options.curve.empty() || fs::is_directory(fs::absolute(options.curve).parent_path(), error)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--curve=", options.curve, ": there is no such folder"));
+}
+
 absl::Status WriteCurves(const CommandOptions& options, const std::vector<Curve>& curves) {
   if (options.curve.empty()) return absl::OkStatus();
   return WriteFileAtomically(options.curve, CurvesText(curves));
@@ -142,6 +153,7 @@ absl::Status TrainModel(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
   HS_RETURN_IF_ERROR(CheckReplaces(run->model_folder, options.replace));
   HS_RETURN_IF_ERROR(CheckCanBeMade(run->model_folder, "name another --models"));
+  HS_RETURN_IF_ERROR(CheckCurve(options));
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(run->recipe));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, spec, options.data));
   ModelFitOptions fit;
@@ -182,7 +194,8 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   HypersolverFitOptions fit{.data_folder = options.data, .device = run->device};
   HS_ASSIGN_OR_RETURN(fit.model, LoadBase(*run));
   fit.runtime = run->runtime.get();
-  std::map<std::string, std::string> identity = {{"base", fit.model->base_digest()}};
+  std::map<std::string, std::string> identity = {{"base", fit.model->base_digest()},
+                                                 {"start", Sha256Hex("")}};
   if (!options.from.empty()) {
     HS_ASSIGN_OR_RETURN(const std::string folder, GenerationToStartFrom(*run, options.from));
     HS_ASSIGN_OR_RETURN(fit.start_from, ReadGeneration(folder));
@@ -196,13 +209,17 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
   const std::string repository = options.out.empty() ? options.models : options.out;
   const std::string out = repository + "/" + run->recipe.name();
   HS_RETURN_IF_ERROR(CheckCanBeMade(out, "name another --out"));
+  HS_RETURN_IF_ERROR(CheckCurve(options));
   const bool learned = run->recipe.hypersolver().has_solver();
   if (!learned && !fit.joined.empty()) {
     return absl::InvalidArgumentError("--join is for recipes with solver.learned");
   }
-  const auto checkpoints =
-      CheckpointsOf(*run, options, repository, RunName(*run, options), std::move(identity));
-  if (fit.joined.empty()) fit.checkpoints = checkpoints.get();
+  std::unique_ptr<Checkpoints> checkpoints;  // a join fits nothing
+  if (fit.joined.empty()) {
+    checkpoints =
+        CheckpointsOf(*run, options, repository, RunName(*run, options), std::move(identity));
+  }
+  fit.checkpoints = checkpoints.get();
   HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
   // Those of a part would be lost when it is joined.

@@ -26,6 +26,7 @@
 #include "training/fit/parameters.h"
 #include "training/fit/trajectory.h"
 #include "training/measure/measure.h"
+#include "training/optimise/tensor_bytes.h"
 
 namespace hyperserve {
 namespace {
@@ -71,17 +72,12 @@ absl::StatusOr<DistanceRows> RowsToFit(const Recipe& recipe, const BoundOptions&
   return fitted_on;
 }
 
-absl::StatusOr<TensorMap> ReadTensors(const std::string& bytes) {
-  HS_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Parse(bytes));
-  TensorMap tensors;
-  for (const auto& [name, view] : file.tensors()) tensors[name] = TensorFromView(view);
-  return tensors;
-}
-
 absl::Status FitAll(const Recipe& recipe, const BoundOptions& options, GenerationFiles& files) {
   HS_ASSIGN_OR_RETURN(const auto solver, SolverOf(files, *options.model));
   HS_ASSIGN_OR_RETURN(const DistanceRows rows, RowsToFit(recipe, options, *solver));
-  HS_ASSIGN_OR_RETURN(TensorMap tensors, ReadTensors(files.at("weights.safetensors")));
+  HS_ASSIGN_OR_RETURN(const SafetensorsFile weights,
+                      SafetensorsFile::Parse(files.at("weights.safetensors")));
+  TensorMap tensors = TensorsOf(weights);
   HypersolverSpec spec = solver->spec();
   const BatchSpec solves{.model = options.model,
                          .correction = solver,

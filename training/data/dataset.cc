@@ -205,9 +205,10 @@ absl::Status InputSource::TakeImages(const Recipe& recipe, const ModelSpec& spec
   const auto set = [](HostTensor rows) {
     return SolveInputs{.entry = Entry::kInput, .rows = std::move(rows)};
   };
-  files_ = Sets{.training = set(HostTensor::CopyOf(RowsOf(images, 0, fitted))),
-                .validation = set(HostTensor::CopyOf(RowsOf(images, fitted, validation))),
-                .held_out = set(std::move(test.images))};
+  files_ = std::make_shared<const Sets>(
+      Sets{.training = set(HostTensor::CopyOf(RowsOf(images, 0, fitted))),
+           .validation = set(HostTensor::CopyOf(RowsOf(images, fitted, validation))),
+           .held_out = set(std::move(test.images))});
   return absl::OkStatus();
 }
 
@@ -228,13 +229,14 @@ absl::Status InputSource::TakePoints(const Recipe& recipe, const ModelSpec& spec
                         .rows = points,
                         .condition = std::move(conditions),
                         .answer = std::move(answers)};
-  files_ = Sets{.training = AtPlaces(all, places.OfFitted()),
-                .validation = AtPlaces(all, places.OfValidation()),
-                .held_out = AtPlaces(all, places.OfHeldOut())};
+  Sets sets{.training = AtPlaces(all, places.OfFitted()),
+            .validation = AtPlaces(all, places.OfValidation()),
+            .held_out = AtPlaces(all, places.OfHeldOut())};
   if (from_noise_) {  // to fit on, each batch draws its own
-    files_->validation.rows = Noise(kValidationSet, 0, files_->validation.count());
-    files_->held_out.rows = Noise(kHeldOutSet, 0, files_->held_out.count());
+    sets.validation.rows = Noise(kValidationSet, 0, sets.validation.count());
+    sets.held_out.rows = Noise(kHeldOutSet, 0, sets.held_out.count());
   }
+  files_ = std::make_shared<const Sets>(std::move(sets));
   return absl::OkStatus();
 }
 
@@ -353,7 +355,7 @@ SolveInputs InputSource::Drawn(uint64_t set, int64_t first, int64_t rows) const 
 }
 
 SolveInputs InputSource::Training(int64_t index, int64_t rows) const {
-  if (!files_.has_value()) return Drawn(kFitSet, index * rows, rows);
+  if (files_ == nullptr) return Drawn(kFitSet, index * rows, rows);
   RandomStream stream(SeedOf(seed_, index + 1), RandomPurpose::kBatches);
   std::vector<int64_t> places(rows);
   for (int64_t& place : places) place = stream.Below(files_->training.count());
@@ -363,18 +365,18 @@ SolveInputs InputSource::Training(int64_t index, int64_t rows) const {
 }
 
 absl::StatusOr<SolveInputs> InputSource::Validation(int64_t rows) const {
-  if (!files_.has_value()) return Drawn(kValidationSet, 0, rows);
+  if (files_ == nullptr) return Drawn(kValidationSet, 0, rows);
   return FirstOf(files_->validation, rows, "validation");
 }
 
 std::optional<int64_t> InputSource::validation_rows() const {
-  if (!files_.has_value()) return std::nullopt;
+  if (files_ == nullptr) return std::nullopt;
   return files_->validation.count();
 }
 
 std::string InputSource::Digest() const {
   std::string digests;
-  if (files_.has_value()) {
+  if (files_ != nullptr) {
     for (const SolveInputs* set : {&files_->training, &files_->validation, &files_->held_out}) {
       digests += DigestOf(set->rows) + DigestOf(set->condition);
       if (!set->answer.shape.empty()) digests += DigestOf(set->answer);
@@ -384,7 +386,7 @@ std::string InputSource::Digest() const {
 }
 
 absl::StatusOr<SolveInputs> InputSource::HeldOut(int64_t rows) const {
-  if (!files_.has_value()) return Drawn(kHeldOutSet, 0, rows);
+  if (files_ == nullptr) return Drawn(kHeldOutSet, 0, rows);
   return FirstOf(files_->held_out, rows, "held-out");
 }
 

@@ -103,7 +103,7 @@ class InputSource {
   struct Sets {
     SolveInputs training, validation, held_out;
   };
-  std::optional<Sets> files_;  // nullopt: rows are drawn
+  std::shared_ptr<const Sets> files_;  // copies share it; null: rows are drawn
 };
 
 // The bytes of probe.safetensors: the first validation rows, with their conditions. Fails as

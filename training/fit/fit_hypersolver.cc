@@ -25,6 +25,7 @@
 #include "training/measure/measure.h"
 #include "training/measure/rivals.h"
 #include "training/optimise/optimise.h"
+#include "training/optimise/tensor_bytes.h"
 
 namespace hyperserve {
 namespace {
@@ -63,8 +64,7 @@ absl::StatusOr<TensorMap> InitialNet(const Recipe& recipe, const HypersolverSpec
   }
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
                       SafetensorsFile::Parse(options.start_from->at("weights.safetensors")));
-  TensorMap tensors;
-  for (const auto& [name, view] : file.tensors()) tensors[name] = TensorFromView(view);
+  TensorMap tensors = TensorsOf(file);
   HS_RETURN_IF_ERROR(Annotate(Net::Make(spec.net, "net", tensors).status(), kAnother));
   return tensors;
 }
@@ -310,6 +310,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   result.spec.provenance = ProvenanceOf(recipe, options);
   result.spec.provenance["best_iteration"] = absl::StrCat(fitted.best_iteration);
   result.spec.provenance["validation_error_to_base"] = absl::StrFormat("%.4f", fitted.error);
+  if (!fitted.Remark().empty()) result.spec.provenance["remark"] = fitted.Remark();
   FillCalibration(recipe, model, *options.runtime, result.calibration);
   result.files = {{"hypersolver.json", PrintHypersolverSpec(result.spec)},
                   {"weights.safetensors", weights},

@@ -37,6 +37,7 @@
 #include "training/measure/calibrate.h"
 #include "training/measure/measure.h"
 #include "training/measure/rivals.h"
+#include "training/optimise/tensor_bytes.h"
 
 namespace hyperserve {
 namespace {
@@ -121,9 +122,7 @@ absl::StatusOr<Earlier> ReadEarlier(const HypersolverSpec& spec, const Model& mo
   }
   HS_ASSIGN_OR_RETURN(const SafetensorsFile file,
                       SafetensorsFile::Parse(files.at("weights.safetensors")));
-  Earlier earlier{.spec = std::move(other), .tensors = {}};
-  for (const auto& [name, view] : file.tensors()) earlier.tensors[name] = TensorFromView(view);
-  return earlier;
+  return Earlier{.spec = std::move(other), .tensors = TensorsOf(file)};
 }
 
 std::vector<FixedPlan> StartsOf(const Model& model, int evaluations) {

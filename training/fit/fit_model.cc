@@ -24,6 +24,7 @@
 #include "training/fit/model_course.h"
 #include "training/fit/parameters.h"
 #include "training/optimise/optimise.h"
+#include "training/optimise/tensor_bytes.h"
 
 namespace hyperserve {
 namespace {
@@ -38,6 +39,10 @@ bool HoldsBatchNorm(const LayerList& layers) {
 }
 
 absl::Status CheckDropped(double share, const ModelSpec& spec) {
+  if (spec.kind != ModelKind::kFlow && (share > 0 || !spec.no_condition.empty())) {
+    return absl::InvalidArgumentError(
+        "fit.drop_condition and model.condition.none are trained for flows only");
+  }
   if (share > 0 && spec.no_condition.empty()) {
     return absl::InvalidArgumentError(
         "fit.drop_condition: the model does not say condition.none, which stands for what is "
@@ -67,9 +72,10 @@ bool LearnsFrom(ModelKind kind, const training::Data& data) {
 
 absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   LayerList rest = spec.stem;
-  if (StartsWithBatchNorm(rest)) rest.erase(rest.begin());
+  if (spec.kind == ModelKind::kClassifier && StartsWithBatchNorm(rest)) rest.erase(rest.begin());
   if (HoldsBatchNorm(rest) || HoldsBatchNorm(spec.field) || HoldsBatchNorm(spec.head)) {
-    return absl::InvalidArgumentError("batch norm is trained as the first layer of the stem only");
+    return absl::InvalidArgumentError(
+        "batch norm is trained as the first layer of a classifier's stem only");
   }
   if (!recipe.fit().has_flow_matching()) {
     HS_ASSIGN_OR_RETURN(const FixedPlan solver, ParseFixedPlan(recipe.fit().solver()));
@@ -95,8 +101,7 @@ absl::Status CheckTrainable(const Recipe& recipe, const ModelSpec& spec) {
   if (recipe.fit().flow_matching().pairing_rounds() > 0 && !spec.condition.empty()) {
     return absl::InvalidArgumentError(
         "fit.flow_matching.pairing_rounds: a flow with a condition takes 0, since the choice of "
-        "the "
-        "pairs would make the noise depend on the condition");
+        "the pairs would make the noise depend on the condition");
   }
   return CheckDropped(recipe.fit().drop_condition(), spec);
 }

@@ -56,30 +56,12 @@ TensorMap TrainableCopies(const TensorMap& tensors, at::Device device) {
   return copies;
 }
 
-TensorMap Snapshot(const TensorMap& tensors) {
-  TensorMap copies;
-  for (const auto& [name, tensor] : tensors) {
-    copies[name] = tensor.detach().to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true);
-  }
-  return copies;
-}
-
 void SaveStream(const RandomStream& stream, TensorMap& state) {
   state[kStreamName] = at::tensor({static_cast<int64_t>(stream.drawn())}, at::kLong);
 }
 
 void LoadStream(const TensorMap& state, RandomStream& stream) {
   stream.Seek(static_cast<uint64_t>(state.at(kStreamName).item<int64_t>()));
-}
-
-std::string SerializeTensors(const TensorMap& tensors) {
-  std::map<std::string, HostTensor> host;
-  std::map<std::string, TensorView, std::less<>> views;
-  for (const auto& [name, tensor] : tensors) {
-    host[name] = HostTensorFrom(tensor);
-    views[name] = host[name].view();
-  }
-  return SerializeSafetensors(views);
 }
 
 }  // namespace hyperserve

@@ -1,4 +1,4 @@
-// The tensors of a net in training: their initial values, which of them are fitted, their bytes.
+// The tensors of a net in training: their initial values, which of them are fitted.
 #pragma once
 
 #include <string>
@@ -21,14 +21,9 @@ void ZeroLastLayer(const LayerList& layers, std::string_view prefix, TensorMap& 
 
 // Copies on `device`, float32. The fitted ones (all but running statistics) require a gradient.
 TensorMap TrainableCopies(const TensorMap& tensors, at::Device device);
-// Detached copies on the CPU.
-TensorMap Snapshot(const TensorMap& tensors);
 
 // Puts the place of a stream into the state of a fit, and goes back to it.
 void SaveStream(const RandomStream& stream, TensorMap& state);
 void LoadStream(const TensorMap& state, RandomStream& stream);
-
-// The bytes of a safetensors file.
-std::string SerializeTensors(const TensorMap& tensors);
 
 }  // namespace hyperserve

@@ -12,6 +12,7 @@
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
+#include "training/optimise/tensor_bytes.h"
 
 namespace hyperserve {
 namespace {
@@ -73,9 +74,7 @@ absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fi
         "--resume: the checkpoint ", path, " is of another ", absl::StrJoin(other, " and another "),
         " than this run; give what it was begun with, or leave --resume out to begin anew"));
   }
-  TensorMap state;
-  for (const auto& [name, view] : file.tensors()) state[name] = TensorFromView(view);
-  return std::optional<TensorMap>(std::move(state));
+  return std::optional<TensorMap>(TensorsOf(file));
 }
 
 absl::Status Checkpoints::Lock() {
@@ -104,13 +103,7 @@ absl::Status Checkpoints::Write(const std::string& fit, const TensorMap& state) 
       if (!options_.resume || !whole) fs::remove(old, error);
     }
   }
-  std::map<std::string, HostTensor> host;
-  std::map<std::string, TensorView, std::less<>> views;
-  for (const auto& [name, tensor] : state) {
-    host[name] = HostTensorFrom(tensor);
-    views[name] = host[name].view();
-  }
-  return WriteFileAtomically(FileOf(fit), SerializeSafetensors(views, options_.identity));
+  return WriteFileAtomically(FileOf(fit), SerializeTensors(state, options_.identity));
 }
 
 void Checkpoints::Save(const std::string& fit, const TensorMap& state) {

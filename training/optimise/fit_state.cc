@@ -9,7 +9,7 @@ namespace hyperserve {
 
 at::Tensor TensorOf(const FitNumbers& n) {
   return at::tensor({double(n.iterations), double(n.steps_back), double(n.best_iteration),
-                     double(n.gain_iteration), n.start_error, n.best_error, n.gain_error},
+                     double(n.gain_iteration), n.best_error, n.gain_error},
                     at::kDouble);
 }
 
@@ -19,9 +19,8 @@ FitNumbers FitNumbersOf(const at::Tensor& tensor) {
           .steps_back = static_cast<int>(number(1)),
           .best_iteration = static_cast<int>(number(2)),
           .gain_iteration = static_cast<int>(number(3)),
-          .start_error = number(4),
-          .best_error = number(5),
-          .gain_error = number(6)};
+          .best_error = number(4),
+          .gain_error = number(5)};
 }
 
 absl::Status CheckState(const TensorMap& state, const TensorMap& wanted) {

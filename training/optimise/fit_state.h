@@ -23,7 +23,6 @@ struct FitNumbers {
   int iterations = 0;  // done
   int steps_back = 0;
   int best_iteration = 0, gain_iteration = 0;  // gain: the last one that counts for the patience
-  double start_error = kNotMeasured;
   double best_error = std::numeric_limits<double>::infinity();
   double gain_error = std::numeric_limits<double>::infinity();
 };

@@ -44,6 +44,12 @@ at::Tensor CopyOnCpu(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
+TensorMap CopiesOnCpu(const TensorMap& tensors) {
+  TensorMap copies;
+  for (const auto& [name, tensor] : tensors) copies[name] = CopyOnCpu(tensor);
+  return copies;
+}
+
 std::vector<at::Tensor> FittedOf(const TensorMap& tensors) {
   std::vector<at::Tensor> fitted;
   for (const auto& [name, tensor] : tensors) {
@@ -150,9 +156,7 @@ void Loop::Restore(const TensorMap& state) {
 
 // The start's held-out error, or the state of a checkpoint.
 absl::Status Loop::Begin() {
-  if (o_.held_out) {
-    for (const auto& [name, tensor] : o_.tensors) best_[name] = CopyOnCpu(tensor);
-  }
+  if (o_.held_out) best_ = CopiesOnCpu(o_.tensors);
   kept_ = Capture();
   if (o_.checkpoints != nullptr) {
     HS_ASSIGN_OR_RETURN(auto state, o_.checkpoints->Load(o_.checkpoint));
@@ -163,6 +167,7 @@ absl::Status Loop::Begin() {
       progress_.Say(absl::StrFormat("%s: goes on from iteration %d of %d", o_.what, now_.iterations,
                                     iterations_));
       time_left_.Skip(step_kind_, now_.iterations);
+      if (o_.held_out) time_left_.Skip(check_kind_, now_.iterations / o_.check_every + 1);
       progress_.Advance(now_.iterations);
       return absl::OkStatus();
     }
@@ -170,7 +175,6 @@ absl::Status Loop::Begin() {
   if (o_.held_out) {
     curve_.push_back({});
     HS_RETURN_IF_ERROR(Check());
-    now_.start_error = curve_.back().error;
     kept_ = Capture();
   }
   return absl::OkStatus();
@@ -228,9 +232,12 @@ absl::Status Loop::Check() {
   if (error < now_.best_error) {
     now_.best_error = error;
     now_.best_iteration = now_.iterations;
-    for (const auto& [name, tensor] : o_.tensors) best_[name] = CopyOnCpu(tensor);
+    best_ = CopiesOnCpu(o_.tensors);
   }
-  if (error < (1 - kPlateauGain) * now_.gain_error) {
+  // A negative log-likelihood may be below zero, and the first error is compared with infinity.
+  const double least_gain =
+      std::isfinite(now_.gain_error) ? kPlateauGain * std::abs(now_.gain_error) : 0;
+  if (error < now_.gain_error - least_gain) {
     now_.gain_error = error;
     now_.gain_iteration = now_.iterations;
   }
@@ -239,7 +246,9 @@ absl::Status Loop::Check() {
 
 bool Loop::OnPlateau() const {
   const int patience = o_.optimiser.patience();
-  return o_.held_out && patience > 0 && now_.iterations - now_.gain_iteration >= patience;
+  if (!o_.held_out || patience == 0 || now_.iterations % o_.check_every != 0) return false;
+  // Before the first check nothing tells whether the error falls.
+  return now_.iterations > 0 && now_.iterations - now_.gain_iteration >= patience;
 }
 
 std::string Loop::Figures(double loss) const {
@@ -306,15 +315,15 @@ absl::StatusOr<Optimised> Loop::Run() {
         "%s: stopped at iteration %d of %d: since iteration %d the held-out error is not less by "
         "%g %%",
         o_.what, now_.iterations, iterations_, now_.gain_iteration, 100 * kPlateauGain));
+    time_left_.Skip(step_kind_, iterations_ - now_.iterations);
+    time_left_.Skip(check_kind_, (iterations_ - now_.iterations) / o_.check_every);
   }
   if (o_.checkpoints != nullptr && o_.checkpoints->Worth()) {
     o_.checkpoints->Save(o_.checkpoint, Capture());
   }
-  if (!o_.held_out) {
-    for (const auto& [name, tensor] : o_.tensors) best_[name] = CopyOnCpu(tensor);
-  }
+  if (!o_.held_out) best_ = CopiesOnCpu(o_.tensors);
   return Optimised{.tensors = best_,
-                   .start_error = now_.start_error,
+                   .start_error = o_.held_out ? curve_.front().error : kNotMeasured,
                    .error = o_.held_out ? now_.best_error : kNotMeasured,
                    .best_iteration = o_.held_out ? now_.best_iteration : now_.iterations,
                    .iterations = now_.iterations,

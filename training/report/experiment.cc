@@ -16,7 +16,6 @@
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
-#include "core/plan/row_status.h"
 #include "training/data/dataset.h"
 #include "training/data/image_files.h"
 #include "training/measure/calibrate.h"
@@ -238,10 +237,10 @@ std::string Clouds(const Experiment& experiment) {
 }
 
 // The labels of the bench's rows, which are the first test images.
-absl::StatusOr<std::vector<int64_t>> LabelsOfRows(const Bench& bench, const Model& model,
-                                                  const std::string& data_folder) {
-  HS_ASSIGN_OR_RETURN(LabelledImages test, LoadImages(data_folder, ImagePart::kTest,
-                                                      model.spec().input, model.outputs()));
+absl::StatusOr<std::vector<int64_t>> LabelsOfRows(const Recipe& recipe, const Bench& bench,
+                                                  const Model& model, const std::string& data) {
+  HS_ASSIGN_OR_RETURN(LabelledImages test, LoadLabelled(recipe, model.spec().input, model.outputs(),
+                                                        ImagePart::kTest, data));
   test.labels.resize(bench.rows.count());
   return std::move(test.labels);
 }
@@ -257,14 +256,12 @@ Path PathOf(const std::string& plan, const std::vector<double>& depths, const Ho
   return path;
 }
 
-// The mean of |states - answer| / |answer| over the rows; 0: there are no answers.
-double OffAnswer(const HostTensor& states, const HostTensor& answer) {
+// The mean of |saved - answer| / |answer| over the rows; 0: there are no answers.
+double OffAnswer(const Solution& solution, const HostTensor& answer) {
   if (answer.shape.empty()) return 0;
-  Solution found, wanted;
-  found.status.assign(static_cast<size_t>(answer.shape[0]), RowStatus::kConverged);
-  found.state = HostTensor::CopyOf(states.view());
-  wanted.state = HostTensor::CopyOf(answer.view());
-  return ErrorAgainst(wanted, found).mean;
+  Solution wanted;
+  wanted.saved = HostTensor::CopyOf(answer.view());
+  return ErrorAgainst(wanted, solution).mean;
 }
 
 // Error and cost of all rows, times of a batch.
@@ -305,14 +302,14 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
   const std::vector<double>& depths = model->spec().save_at;
   std::vector<int64_t> labels;
   if (classifier) {
-    HS_ASSIGN_OR_RETURN(labels, LabelsOfRows(bench, *model, data_folder));
+    HS_ASSIGN_OR_RETURN(labels, LabelsOfRows(recipe, bench, *model, data_folder));
     experiment.accuracy = ShareOfEqual(LabelsOf(bench.reference.outputs), labels);
   } else if (trajectory) {
     const HostTensor& answer = bench.rows.answer;
     if (!answer.shape.empty()) experiment.paths.push_back(PathOf("answer", depths, answer));
     experiment.paths.push_back(PathOf(made.reference, depths, bench.reference.saved));
-    experiment.off = OffAnswer(bench.reference.saved, answer);
-  } else {
+    experiment.off = OffAnswer(bench.reference, answer);
+  } else if (experiment.kind == ModelKind::kFlow) {
     experiment.samples.push_back(SamplesOf(made.reference, bench.reference));
   }
   for (const PlanToMeasure& plan : plans) {
@@ -323,8 +320,8 @@ absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& ru
       experiment.plans.back().accuracy = ShareOfEqual(LabelsOf(solution.outputs), labels);
     } else if (trajectory) {
       experiment.paths.push_back(PathOf(PrintPlan(plan.plan), depths, solution.saved));
-      experiment.plans.back().off = OffAnswer(solution.saved, bench.rows.answer);
-    } else {
+      experiment.plans.back().off = OffAnswer(solution, bench.rows.answer);
+    } else if (experiment.kind == ModelKind::kFlow) {
       experiment.samples.push_back(SamplesOf(PrintPlan(plan.plan), solution));
     }
   }

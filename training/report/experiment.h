@@ -44,8 +44,8 @@ struct Experiment {
 //   recipe's;
 // - beside each alpha(x):K of the recipe, the same step with the generation of another method of
 //   two stages and second order, which was never fitted to it: hyper_alpha(x):K.
-// Blocks for seconds to minutes; writes no file. Fails as MakeBench, ServedGenerations, LoadImages
-// and Measurer::Measure do. `code`: as of Model::Load.
+// Blocks for seconds to minutes; writes no file. Fails as MakeBench, ServedGenerations,
+// LoadLabelled and Measurer::Measure do. `code`: as of Model::Load.
 absl::StatusOr<Experiment> RunExperiment(const Recipe& recipe, DeviceRuntime& runtime,
                                          const std::string& model_folder,
                                          const std::string& data_folder,

@@ -276,19 +276,32 @@ TEST_F(OptimiseTest, ALossThatIsNotFiniteAtTheStartEndsItAtOnce) {
 }
 
 TEST_F(OptimiseTest, ItStopsOnAPlateauAndKeepsTheBest) {
+  for (const double offset : {0.0, -14.0}) {  // a negative log-likelihood may be below zero
+    Problem problem;
+    problem.fit.optimiser.set_iterations(1000000);
+    problem.fit.optimiser.set_patience(100);
+    int checks = 0;
+    problem.fit.held_out = [&]() -> absl::StatusOr<double> {
+      ++checks;
+      // It falls for five checks, then only by less than counts.
+      return offset + (checks <= 6 ? 10.0 - checks : 4.0 - 1e-6 * checks);
+    };
+    const Optimised fitted = Optimise(problem.fit).value();
+    EXPECT_EQ(fitted.iterations, 5 * 20 + 100) << offset;
+    EXPECT_EQ(fitted.best_iteration, fitted.iterations) << offset;
+    EXPECT_EQ(fitted.Remark(), "stopped at a plateau, iteration 200 of 1000000");
+  }
+}
+
+TEST_F(OptimiseTest, PatienceEndsAFitAtACheckOnly) {
   Problem problem;
   problem.fit.optimiser.set_iterations(1000000);
-  problem.fit.optimiser.set_patience(100);
+  problem.fit.optimiser.set_patience(1);  // less than the 20 iterations between two checks
   int checks = 0;
-  problem.fit.held_out = [&]() -> absl::StatusOr<double> {
-    ++checks;
-    // It falls for five checks, then only by less than counts.
-    return checks <= 6 ? 10.0 - checks : 4.0 - 1e-6 * checks;
-  };
+  problem.fit.held_out = [&]() -> absl::StatusOr<double> { return checks++ == 1 ? 1.0 : 2.0; };
   const Optimised fitted = Optimise(problem.fit).value();
-  EXPECT_EQ(fitted.iterations, 5 * 20 + 100);
-  EXPECT_EQ(fitted.best_iteration, fitted.iterations);
-  EXPECT_EQ(fitted.Remark(), "stopped at a plateau, iteration 200 of 1000000");
+  EXPECT_EQ(fitted.iterations, 2 * 20);
+  EXPECT_EQ(fitted.best_iteration, 20);
 }
 
 TEST_F(OptimiseTest, WithoutPatienceItRunsAllIterations) {
