@@ -1,6 +1,7 @@
 // The subcommands of hyperserve-train. main calls one of them, once. Each prints its summary to
 // standard output and its progress to standard error. Files are written complete or not at all, at
-// the end: a command that failed or was stopped leaves nothing behind.
+// the end: a command that failed or was stopped leaves nothing behind but checkpoints of a long
+// fit.
 //
 // kInvalidArgument: an option or the recipe is wrong. kCancelled: StopOnSignals saw a signal. Other
 // codes come from reading, training and writing.
@@ -28,8 +29,8 @@ absl::Status Report(const CommandOptions& options);
 // Measures the plans of the recipe and of the generations as docs/EXPERIMENTS.md needs them, prints
 // them as a table with commas, and draws `picture`.
 absl::Status RunPaperExperiment(const CommandOptions& options);
-// Prints how good a base model is: its accuracy, or its log-density with a test of its samples
-// against the recipe's density. Writes nothing.
+// Prints how good a base model is: its accuracy, its distance from the answers, or its log-density
+// with a test of its samples against the recipe's density. Writes nothing.
 absl::Status Judge(const CommandOptions& options);
 // Follows the learned solver's served generation by one of the same tables whose rows have bounds
 // of their error: fits the distance readouts and calibrates the bounds. The last line printed is

@@ -69,7 +69,9 @@ int64_t CountFailed(const v1::SolveInfo& info, int64_t rows) {
 }
 
 absl::StatusOr<v1::SolveInfo> Ask(Client& client, const Load& load, int64_t number) {
-  v1::SolveOptions options = SolveOptionsFromFlags(load.model, load.plan);
+  v1::SolveOptions options = SolveOptionsFromFlags(
+      load.model, load.plan,
+      load.rows_per_request * StatesBytes(load.model, load.model.save_at_size()));
   if (!options.request_id().empty()) {
     options.set_request_id(absl::StrCat(options.request_id(), ":", number));
   }

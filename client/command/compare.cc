@@ -32,7 +32,7 @@ namespace {
 
 // The results of one plan for all rows.
 struct PlanRun {
-  HostTensor state;             // z(s1), [rows, ...]
+  HostTensor state;             // z(s1), or the states of a trajectory; [rows, ...]
   std::vector<int64_t> labels;  // classifiers
   SolveLedger ledger;
 };
@@ -87,7 +87,7 @@ absl::StatusOr<Part> Ask(Client& client, const Problem& problem, v1::SolveOption
 }
 
 absl::StatusOr<PlanRun> Run(Client& client, const Problem& problem, const Plan& plan) {
-  const int64_t state_bytes = ElementCount(StateShape(problem.model)).value_or(1) * 8;
+  const int64_t state_bytes = StatesBytes(problem.model, problem.model.save_at_size());
   const int64_t batch = RowsPerRequest(state_bytes);
   HostTensor converted;
   if (problem.rows) converted = ForTier(*problem.rows, plan.tier);
@@ -238,9 +238,9 @@ class Report {
       PrintOut(json_.Take() + "\n");
       return;
     }
-    PrintOut(absl::StrCat(
-        table_.Print(), Counted(rows, "row"),
-        "; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), against the first plan\n"));
+    PrintOut(absl::StrCat(table_.Print(), Counted(rows, "row"),
+                          "; error: mean over rows of |z - z_ref| / |z_ref| of z(s1), or of a "
+                          "trajectory's states, against the first plan\n"));
   }
 
  private:

@@ -51,12 +51,16 @@ absl::StatusOr<v1::SolveRequest> RequestFromFlags() {
   return request;
 }
 
+// A trajectory's answer holds its states at its own depths then.
+bool SavesOwnDepths(const v1::SolveRequest& request) {
+  return request.save_at_size() == 0 && !request.has_span();
+}
+
 absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, const Plan& plan,
                             v1::SolveRequest request, const HostTensor& rows,
                             const RowTerms& terms) {
-  const int64_t state_bytes =
-      ElementCount(StateShape(model)).value_or(1) * static_cast<int64_t>(sizeof(double));
-  const int64_t row_bytes = state_bytes * (1 + request.save_at_size());
+  const int64_t saved = SavesOwnDepths(request) ? model.save_at_size() : request.save_at_size();
+  const int64_t row_bytes = StatesBytes(model, saved);
   const int64_t batch = RowsPerRequest(row_bytes);
   *request.mutable_options() = SolveOptionsFromFlags(model, plan, batch * row_bytes);
   HS_ASSIGN_OR_RETURN(
@@ -98,11 +102,8 @@ std::string PrintRows(const Solved& solved) {
   const bool outputs = !solved.outputs.bytes.empty();
   const HostTensor& rows = outputs ? solved.outputs : solved.state;
   const int64_t count = rows.shape.empty() ? 0 : rows.shape[0];
-  std::vector<std::string> names = CoordinateNames(count == 0 ? 0 : rows.elements() / count);
-  if (outputs) {
-    for (std::string& name : names) name[0] = 'y';
-  }
-  return PrintCsv(names, rows, HostTensor());
+  return PrintCsv(CoordinateNames(count == 0 ? 0 : rows.elements() / count, outputs ? "y" : "x"),
+                  rows, HostTensor());
 }
 
 absl::Status WriteStates(const std::string& path, const Solved& solved) {
@@ -117,14 +118,15 @@ absl::Status WriteStates(const std::string& path, const Solved& solved) {
   return WriteOutFile(path, SerializeSafetensors(tensors));
 }
 
-absl::Status CheckOut(const std::string& out, const bool trajectory) {
+// `saved`: whose states besides the last one the answer holds; empty: none.
+absl::Status CheckOut(const std::string& out, std::string_view saved) {
   if (out.empty() || out.ends_with(".safetensors")) return absl::OkStatus();
   if (!out.ends_with(".csv")) {
     return UsageError(absl::StrCat("--out=", out, ": the name must end in .csv or .safetensors"));
   }
-  if (absl::GetFlag(FLAGS_save_at).empty() && !trajectory) return absl::OkStatus();
+  if (saved.empty()) return absl::OkStatus();
   return UsageError(absl::StrCat("--out=", out, ": a .csv has no place for the states of ",
-                                 trajectory ? "a trajectory" : "--save_at",
+                                 Absl(saved),
                                  ": name a .safetensors, or take --format json without --out"));
 }
 
@@ -147,12 +149,13 @@ absl::StatusOr<int64_t> RunSolve(const Arguments& arguments) {
   HS_ASSIGN_OR_RETURN(const OutputFormat format, FormatFromFlags());
   HS_ASSIGN_OR_RETURN(const Plan plan, PlanFromText("plan", absl::GetFlag(FLAGS_plan)));
   const std::string out = absl::GetFlag(FLAGS_out);
-  HS_RETURN_IF_ERROR(CheckOut(out, /*trajectory=*/false));
+  HS_RETURN_IF_ERROR(CheckOut(out, absl::GetFlag(FLAGS_save_at).empty() ? "" : "--save_at"));
   HS_ASSIGN_OR_RETURN(RowsFile file, ReadInput(arguments[0], absl::GetFlag(FLAGS_tensor)));
   Client client(ClientOptionsFromFlags());
   HS_ASSIGN_OR_RETURN(const v1::GetModelReply model, ChooseModel(client));
-  HS_RETURN_IF_ERROR(CheckOut(out, model.model().kind() == "trajectory"));
   HS_ASSIGN_OR_RETURN(v1::SolveRequest request, RequestFromFlags());
+  const bool of_trajectory = model.save_at_size() > 0 && SavesOwnDepths(request);
+  HS_RETURN_IF_ERROR(CheckOut(out, of_trajectory ? "a trajectory" : ""));
   const Shape state_shape = StateShape(model);
   HS_ASSIGN_OR_RETURN(
       HostTensor rows,

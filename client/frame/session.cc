@@ -107,9 +107,14 @@ Shape StateShape(const v1::GetModelReply& model) {
 bool IsFlow(const v1::GetModelReply& model) { return model.model().kind() == "flow"; }
 bool IsClassifier(const v1::GetModelReply& model) { return model.model().kind() == "classifier"; }
 
-std::vector<std::string> CoordinateNames(int64_t dimensions) {
+int64_t StatesBytes(const v1::GetModelReply& model, int64_t saved_depths) {
+  const int64_t numbers = ElementCount(StateShape(model)).value_or(1);
+  return numbers * static_cast<int64_t>(sizeof(double)) * (1 + saved_depths);
+}
+
+std::vector<std::string> CoordinateNames(int64_t dimensions, std::string_view letter) {
   std::vector<std::string> names;
-  for (int64_t i = 0; i < dimensions; ++i) names.push_back(absl::StrCat("x", i));
+  for (int64_t i = 0; i < dimensions; ++i) names.push_back(absl::StrCat(Absl(letter), i));
   return names;
 }
 

@@ -32,8 +32,10 @@ Shape InputShape(const v1::GetModelReply& model);
 Shape StateShape(const v1::GetModelReply& model);
 bool IsFlow(const v1::GetModelReply& model);
 bool IsClassifier(const v1::GetModelReply& model);
-// Names for the coordinates of a flow: "x0", "x1", ...
-std::vector<std::string> CoordinateNames(int64_t dimensions);
+// Bytes of a row's states in an answer, in double: at the end and at so many saved depths.
+int64_t StatesBytes(const v1::GetModelReply& model, int64_t saved_depths);
+// Names for the coordinates of a row: "x0", "x1", ...
+std::vector<std::string> CoordinateNames(int64_t dimensions, std::string_view letter = "x");
 
 // Parses the plan of an option, so that a mistake costs no call. A usage error names `flag` and
 // shows a correct spelling.

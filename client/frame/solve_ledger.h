@@ -43,8 +43,8 @@ class SolveLedger {
   // them, queue_seconds and solve_seconds (sums over requests). The caller has begun an object.
   void WriteFields(JsonWriter& json) const;
   // One line: "64 rows of fashion, plan euler:4, generation 0, a row: 4 NFE, 0 corrections, 1.4e+08
-  // MACs", then the median of the bounds, the rows that ended under each plan and the number of
-  // failed rows by status, where there are any.
+  // MACs", then, where there are any, the median of the bounds, the probes with the median standard
+  // error, the rows that ended under each plan and the number of failed rows by status.
   std::string Summary() const;
 
  private:

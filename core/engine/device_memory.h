@@ -16,8 +16,9 @@ int64_t MemoryInUse(std::string_view device);
 // allocation beyond it finds the device full. Before its first work. Does nothing for "cpu".
 void BoundMemory(std::string_view device, double bytes);
 
-// Gives memory that nothing uses back to the device. Waits for work of the device, and the next
-// batches ask for memory anew: not while requests are served. Does nothing for "cpu".
+// Gives memory that nothing uses back to the device, and to all others with CUDA. Waits for work of
+// the device, and the next batches ask for memory anew: not while requests are served. Does nothing
+// for "cpu".
 void GiveBackMemory(std::string_view device);
 
 // The same of a CUDA device. Defined in the file that is linked; without CUDA 0, and nothing.

@@ -301,6 +301,8 @@ void ToWire(const ServedModel& served, v1::GetModelReply* reply) {
   }
   for (const std::string& label : model.spec().labels) reply->add_labels(label);
   reply->mutable_state_shape()->Assign(model.state_shape().begin(), model.state_shape().end());
+  const std::vector<double>& save_at = model.spec().save_at;
+  reply->mutable_save_at()->Assign(save_at.begin(), save_at.end());
   reply->set_field_macs(model.field_macs());
   reply->set_stem_macs(model.stem_macs());
   reply->set_head_macs(model.head_macs());

@@ -29,7 +29,7 @@ class Shipped : public testing::Test {
  protected:
   void Start(const std::vector<std::string>& models) {
     for (const std::string& model : models) {
-      std::filesystem::copy(absl::StrCat(SHIPPED_MODELS, "/", model),
+      std::filesystem::copy(absl::StrCat(fixture::ShippedModels(), "/", model),
                             absl::StrCat(repository_.path(), "/", model),
                             std::filesystem::copy_options::recursive);
     }

@@ -33,6 +33,11 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 namespace fixture {
+
+std::string ShippedModels() {
+  const char* chosen = std::getenv("HYPERSERVE_MODELS");  // NOLINT(concurrency-mt-unsafe)
+  return chosen == nullptr ? HYPERSERVE_MODELS_DEFAULT : chosen;
+}
 namespace {
 
 using Matrix = std::vector<double>;  // square, row-major

@@ -43,6 +43,9 @@ class TemporaryFolder {
 
 namespace fixture {
 
+// The folder of the models that ship, or that of HYPERSERVE_MODELS.
+std::string ShippedModels();
+
 // One of the tiny models, span [0, 1].
 struct LinearModel {
   std::string name;

@@ -26,7 +26,8 @@ inline const training::Points& PartsOf(const Recipe& recipe) {
   const training::Data& data = recipe.data();
   return data.has_states() ? data.states() : data.has_pairs() ? data.pairs() : data.points();
 }
-// The validation rows that the recipe sets aside in files; of a density, which draws them, 0.
+// The validation rows that the recipe sets aside in files; of a density or a signal, which draw
+// them, 0.
 inline int ValidationRows(const Recipe& recipe) {
   if (recipe.data().has_idx()) return recipe.data().idx().validation_rows();
   return PartsOf(recipe).validation_rows();

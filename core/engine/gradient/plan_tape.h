@@ -48,8 +48,8 @@ class PlanTape {
   struct Result {
     TensorSpace::State end;
     at::Tensor rows;  // the product, of the rows as ReadRows returned them
-    at::Tensor
-        condition;  // likewise, with knots of the values at them; undefined: the model has none
+    // Likewise; with knots of the values at them. Undefined: the model has none.
+    at::Tensor condition;
     std::vector<bool> finite;
   };
   Result Take();

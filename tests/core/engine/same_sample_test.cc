@@ -25,6 +25,7 @@
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/model_fixture.h"
 #include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
@@ -34,11 +35,6 @@ namespace {
 using testing::Each;
 
 constexpr int64_t kRows = 40;
-
-std::string ModelsFolder() {
-  const char* chosen = std::getenv("HYPERSERVE_MODELS");  // NOLINT(concurrency-mt-unsafe)
-  return chosen == nullptr ? HYPERSERVE_MODELS_DEFAULT : chosen;
-}
 
 class SameSampleTest : public EngineTest {
  protected:
@@ -72,9 +68,7 @@ class SameSampleTest : public EngineTest {
     for (const char* text : {"euler:3", "rk4:2", "ab2:3", "dopri5:1e-3", "bosh3:1e-4", "tsit5:1e-5",
                              "midpoint:4@cosine", "rk4:2/double", "dopri5:1e-3/double"}) {
       const Plan plan = ParsePlan(text).value();
-      PlannedSolve solve{.model = model, .tier = plan.tier};
-      if (plan.fixed() != nullptr) solve.plan = *plan.fixed();
-      if (plan.adaptive() != nullptr) solve.plan = *plan.adaptive();
+      PlannedSolve solve{.model = model, .plan = StepPlanOf(plan), .tier = plan.tier};
       for (const Direction direction : {Direction::kNoiseToData, Direction::kDataToNoise}) {
         solve.direction = direction;
         ExpectTheSame(solve, absl::StrCat(name, " ", text));
@@ -105,7 +99,7 @@ class SameSampleTest : public EngineTest {
 
 TEST_P(SameSampleTest, OfTheShippedFlows) {
   for (const char* name : {"checkerboard", "circles", "pinwheel", "rings", "two_moons"}) {
-    const std::filesystem::path folder = std::filesystem::path(ModelsFolder()) / name;
+    const std::filesystem::path folder = std::filesystem::path(fixture::ShippedModels()) / name;
     const std::shared_ptr<const Model> model = Model::Load(folder).value();
     ExpectTheSameOfClassicalPlans(model, name);
     for (const auto& method : std::filesystem::directory_iterator(folder / "hypersolvers")) {

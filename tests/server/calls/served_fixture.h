@@ -15,8 +15,8 @@ namespace hyperserve {
 // classifier, heun from noise to data for the flow; both claim K = 1, 2, 4.
 std::shared_ptr<ServedModel> ServedTinyClassifier();
 std::shared_ptr<ServedModel> ServedTinyFlow();
-// The tiny classifier's layers as a regressor, and its stem and field as a trajectory that is saved
-// at 0.25 and 1. Neither has a correction.
+// The tiny classifier's layers as a regressor, and a trajectory of its field that is saved at 0.25
+// and 1. Neither has a correction.
 std::shared_ptr<ServedModel> ServedTinyRegressor();
 std::shared_ptr<ServedModel> ServedTinyTrajectory();
 

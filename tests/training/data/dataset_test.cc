@@ -23,6 +23,7 @@
 #include "core/model/spec/spec.h"
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/training/data/image_model.h"
 #include "training/data/density.h"
 #include "training/data/image_files.h"
 #include "training/data/recipe.h"
@@ -33,21 +34,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Shape kInput = {1, 2, 2};
-
 Recipe ImageRecipe(int validation_rows) {
   Recipe recipe;
   recipe.set_seed(3);
   recipe.mutable_data()->mutable_idx()->set_validation_rows(validation_rows);
   return recipe;
-}
-
-ModelSpec ImageModel() {
-  ModelSpec spec;
-  spec.input.shape = kInput;
-  spec.stem = {Layer{.kind = FlattenLayer{}}};
-  spec.head = {Layer{.kind = LinearLayer{.in = 4, .out = 10}}};
-  return spec;
 }
 
 std::set<uint8_t> FirstPixels(const SolveInputs& inputs) {
@@ -60,7 +51,7 @@ std::set<uint8_t> FirstPixels(const SolveInputs& inputs) {
 TEST(DatasetTest, ReadsImagesWithTheirLabels) {
   const TemporaryFolder folder;
   fixture::WriteIdxData(folder.path(), {.training_rows = 20, .test_rows = 5, .side = 2});
-  const auto images = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kInput}, 10);
+  const auto images = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kImageInput}, 10);
   ASSERT_TRUE(images.ok()) << images.status();
   EXPECT_EQ(images->images.shape, (Shape{20, 1, 2, 2}));
   EXPECT_EQ(images->labels[13], 3);
@@ -69,13 +60,13 @@ TEST(DatasetTest, ReadsImagesWithTheirLabels) {
 
 TEST(DatasetTest, SaysWhatIsMissingOrDoesNotFit) {
   const TemporaryFolder folder;
-  const auto missing = LoadImages(folder.path(), ImagePart::kTest, {.shape = kInput}, 10);
+  const auto missing = LoadImages(folder.path(), ImagePart::kTest, {.shape = kImageInput}, 10);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("t10k-images-idx3-ubyte.gz"));
   fixture::WriteIdxData(folder.path(), {.training_rows = 20, .test_rows = 5, .side = 2});
   EXPECT_EQ(LoadImages(folder.path(), ImagePart::kTest, {.shape = {1, 3, 3}}, 10).status().code(),
             absl::StatusCode::kInvalidArgument);
-  const auto classes = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kInput}, 5);
+  const auto classes = LoadImages(folder.path(), ImagePart::kTraining, {.shape = kImageInput}, 5);
   EXPECT_THAT(std::string(classes.status().message()),
               HasSubstr("label 5 where the model has 5 outputs"));
 }

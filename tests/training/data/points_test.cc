@@ -15,6 +15,7 @@
 #include "core/model/layers/layer.h"
 #include "core/model/spec/spec.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/training/data/image_model.h"
 #include "training/data/dataset.h"
 #include "training/data/image_files.h"
 #include "training/data/recipe.h"
@@ -24,16 +25,6 @@ namespace hyperserve {
 namespace {
 
 using ::testing::HasSubstr;
-
-const Shape kInput = {1, 2, 2};
-
-ModelSpec ImageModel() {
-  ModelSpec spec;
-  spec.input.shape = kInput;
-  spec.stem = {Layer{.kind = FlattenLayer{}}};
-  spec.head = {Layer{.kind = LinearLayer{.in = 4, .out = 10}}};
-  return spec;
-}
 
 void SetParts(training::Points& parts) {
   parts.set_validation_rows(100);
@@ -64,8 +55,8 @@ TEST(InputSourceTest, AClassifierTakesRowsOfAFileAndItsLabels) {
   const auto source = InputSource::Make(recipe, ImageModel(), Direction::kForward, path);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(source->Training(0, 8).entry, Entry::kInput);
-  const auto fitted = LoadLabelled(recipe, {.shape = kInput}, 10, ImagePart::kTraining, path);
-  const auto test = LoadLabelled(recipe, {.shape = kInput}, 10, ImagePart::kTest, path);
+  const auto fitted = LoadLabelled(recipe, {.shape = kImageInput}, 10, ImagePart::kTraining, path);
+  const auto test = LoadLabelled(recipe, {.shape = kImageInput}, 10, ImagePart::kTest, path);
   ASSERT_TRUE(fitted.ok() && test.ok()) << fitted.status() << test.status();
   EXPECT_EQ(test->images.bytes, source->HeldOut(50)->rows.bytes);
   EXPECT_EQ(HostTensor::CopyOf(RowsOf(fitted->images.view(), 100, 100)).bytes,
@@ -81,10 +72,11 @@ TEST(InputSourceTest, ASolverOfAClassifierNeedsNoLabels) {
   Recipe recipe;
   SetParts(*recipe.mutable_data()->mutable_points());
   EXPECT_TRUE(InputSource::Make(recipe, ImageModel(), Direction::kForward, path).ok());
-  EXPECT_THAT(std::string(LoadLabelled(recipe, {.shape = kInput}, 10, ImagePart::kTraining, path)
-                              .status()
-                              .message()),
-              HasSubstr("'y'"));
+  EXPECT_THAT(
+      std::string(LoadLabelled(recipe, {.shape = kImageInput}, 10, ImagePart::kTraining, path)
+                      .status()
+                      .message()),
+      HasSubstr("'y'"));
 }
 
 TEST(InputSourceTest, WhatARecipeCannotTakeIsSaid) {

@@ -20,6 +20,7 @@
 #include "core/model/repository/generation_files.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
+#include "tests/training/fit/small_flow.h"
 #include "training/bounds/bounds.h"
 #include "training/bounds/coverage.h"
 #include "training/data/dataset.h"
@@ -35,13 +36,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kRecipe = R"({
-  "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
-  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
-            "input": {"shape": [2]},
-            "field": [{"linear": {"in": 2, "out": 16}}, {"tanh": {}},
-                      {"linear": {"in": 16, "out": 2}}]},
-  "fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
+const std::string kRecipe = SmallFlow(
+    R"("fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
           "solver": "midpoint:3", "speed_penalty": 0.01, "bend_penalty": 0.01},
   "hypersolver": {
     "solver": {"learned": {"direction": "noise_to_data", "evaluations": [1, 2],
@@ -49,7 +45,7 @@ constexpr const char* kRecipe = R"({
     "optimiser": {"iterations": 150, "batch": 128, "rate": 0.01, "clip_norm": 1},
     "truth": "dopri5:1e-6", "truth_rows": 512, "check_every": 25, "check_rows": 256,
     "probe_rows": 16},
-  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-7", "rows": 256, "batch": 128}})";
+  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-7", "rows": 256, "batch": 128})");
 
 class FitLearnedTest : public ::testing::Test {
  protected:

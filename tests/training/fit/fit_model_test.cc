@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/model/net/model.h"
+#include "tests/training/fit/small_flow.h"
 #include "training/data/recipe.h"
 #include "training/data/recipe.pb.h"
 #include "training/optimise/curve.h"
@@ -18,14 +19,10 @@ namespace {
 using ::testing::HasSubstr;
 
 Recipe SmallRecipe() {
-  return ParseRecipe(R"({
-  "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
-  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
-            "input": {"shape": [2]},
-            "field": [{"linear": {"in": 2, "out": 16}}, {"tanh": {}},
-                      {"linear": {"in": 16, "out": 2}}]},
-  "fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
-          "solver": "midpoint:3", "check_every": 20, "check_rows": 256}})")
+  return ParseRecipe(
+             SmallFlow(
+                 R"("fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
+          "solver": "midpoint:3", "check_every": 20, "check_rows": 256})"))
       .value();
 }
 

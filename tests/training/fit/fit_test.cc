@@ -21,6 +21,7 @@
 #include "hyperserve/v1/model.pb.h"
 #include "tests/testing/idx_fixture.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/training/fit/small_flow.h"
 #include "training/data/dataset.h"
 #include "training/data/image_files.h"
 #include "training/data/recipe.h"
@@ -42,13 +43,8 @@ using ::testing::Not;
 
 // A flow of a few hundred weights. After short training its field is curved enough for a
 // correction.
-constexpr const char* kFlow = R"({
-  "format": 1, "name": "small", "seed": 4, "data": {"density": "gaussians"},
-  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
-            "input": {"shape": [2]},
-            "field": [{"linear": {"in": 2, "out": 16}}, {"tanh": {}},
-                      {"linear": {"in": 16, "out": 2}}]},
-  "fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
+const std::string kFlow = SmallFlow(
+    R"("fit": {"optimiser": {"iterations": 60, "batch": 64, "rate": 0.05, "final_rate": 0.01},
           "solver": "midpoint:3", "speed_penalty": 0.01, "bend_penalty": 0.01},
   "hypersolver": {
     "net": {"method": "heun", "direction": "noise_to_data", "steps": [1, 2],
@@ -60,7 +56,7 @@ constexpr const char* kFlow = R"({
     "swap_every": 50, "trajectory_share": 0.25, "check_every": 50, "check_rows": 128,
     "probe_rows": 16},
   "calibrate": {"plans": ["heun:1", "heun:2", "rk4:2"], "reference": "dopri5:1e-7", "rows": 256,
-                "batch": 128, "default_error": 0.01}})";
+                "batch": 128, "default_error": 0.01})");
 
 Recipe FlowRecipe() { return ParseRecipe(kFlow).value(); }
 

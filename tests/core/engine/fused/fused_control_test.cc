@@ -28,6 +28,7 @@
 #include "core/plan/step_control.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/flow_specs.h"
+#include "tests/testing/model_fixture.h"
 #include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
 
@@ -38,11 +39,6 @@ namespace {
 // many does not.
 constexpr int64_t kRows = 65536;
 constexpr double kTolerance = 1e-5;
-
-std::string ModelsFolder() {
-  const char* chosen = std::getenv("HYPERSERVE_MODELS");  // NOLINT(concurrency-mt-unsafe)
-  return chosen == nullptr ? HYPERSERVE_MODELS_DEFAULT : chosen;
-}
 
 class FusedControlTest : public EngineTest {
  protected:
@@ -138,7 +134,7 @@ TEST_P(FusedControlTest, TheErrorIsThatOfFloat32OnRandomNets) {
 
 TEST_P(FusedControlTest, TheErrorIsThatOfFloat32OnTheShippedFlows) {
   for (const char* name : {"pinwheel", "rings"}) {
-    const std::string folder = absl::StrCat(ModelsFolder(), "/", name);
+    const std::string folder = absl::StrCat(fixture::ShippedModels(), "/", name);
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no models in " << folder;
     const std::shared_ptr<const Model> model = Model::Load(folder).value();
     for (const Direction direction : kDirections) {

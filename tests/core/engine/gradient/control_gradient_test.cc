@@ -88,19 +88,6 @@ class ControlGradientTest : public GradientTest {
     }
   }
 
-  void ExpectDensityGradient(PlannedSolve solve) {
-    for (const LogDensity density : {LogDensity::kDivergence, LogDensity::kStepMap}) {
-      solve.log_density = density;
-      solve.derivative = Derivative::kVjp;
-      solve.condition = View(conditions_);
-      const BatchResult found = Run(solve, rows_);
-      ExpectGradient(solve, found, [](const BatchResult& end, int64_t row) {
-        return Number(end.log_density, row);
-      });
-      EXPECT_EQ(found.log_density.bytes, Plain(solve, rows_, conditions_).log_density.bytes);
-    }
-  }
-
   const HostTensor weights_ = Weights(kRows, 1), schedules_ = Weights(kRows, 3);
 };
 
@@ -139,10 +126,10 @@ TEST_P(ControlGradientTest, OfAGuidedSignal) {
 TEST_P(ControlGradientTest, OfDensities) {
   PlannedSolve solve = Of(Fixed(Method::kHeun, 3), Direction::kDataToNoise);
   solve.guidance = View(schedules_);
-  ExpectDensityGradient(solve);
+  ExpectDensityGradients(solve);
   PutOnKnots(Interpolation::kLinear, solve);
   solve.guidance = View(weights_);
-  ExpectDensityGradient(solve);
+  ExpectDensityGradients(solve);
 }
 
 TEST_P(ControlGradientTest, RowsPayForTheirHalvesAndForTheStepsThatKnotsCut) {

@@ -58,7 +58,7 @@ inline double RowDot(const HostTensor& a, const HostTensor& b, int64_t row) {
 
 class GradientTest : public EngineTest {
  protected:
-  // Two corrections that read z(s0) too; one of the field's direction, one against it.
+  // A correction of this direction that reads z(s0) too.
   std::shared_ptr<const Hypersolver> Correction(Direction direction) const {
     HypersolverSpec spec = fixture::ConditionalCorrectionSpec();
     spec.direction = direction;
@@ -141,6 +141,22 @@ class GradientTest : public EngineTest {
     compare(found.condition_product, conditions_, false);
   }
 
+  // Of the plan's log-density of each kind that it has.
+  void ExpectDensityGradients(PlannedSolve solve) {
+    for (const LogDensity density : {LogDensity::kDivergence, LogDensity::kStepMap}) {
+      if (density == LogDensity::kDivergence && solve.correction != nullptr) continue;
+      SCOPED_TRACE(Name(solve));
+      solve.log_density = density;
+      solve.derivative = Derivative::kVjp;
+      solve.condition = View(conditions_);
+      const BatchResult found = Run(solve, rows_);
+      ExpectGradient(solve, found, [](const BatchResult& end, int64_t row) {
+        return Number(end.log_density, row);
+      });
+      EXPECT_EQ(found.log_density.bytes, Plain(solve, rows_, conditions_).log_density.bytes);
+    }
+  }
+
   std::shared_ptr<const Model> model_ = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
   const HostTensor rows_ = NormalRows(kRows, {2}, 5), cotangent_ = NormalRows(kRows, {2}, 7);
   HostTensor conditions_ = NormalRows(kRows, {3}, 6);
@@ -151,7 +167,7 @@ class GradientRowsTest : public EngineTest {
  protected:
   static constexpr int64_t kMany = 70;
 
-  // The rows bring guidance of so many.
+  // Guidance, where the solve has some, is one for each of kMany rows.
   void ExpectIndependent(PlannedSolve solve, const Shape& row, const Shape& vector_row) {
     if (!on_cpu()) GTEST_SKIP() << "bits are promised on the CPU";
     Shape features = solve.model->spec().condition;

@@ -72,20 +72,7 @@ TEST_P(GradientTest, AJvpIsTheDerivativeAlongTheTangents) {
 }
 
 TEST_P(GradientTest, TheGradientOfADensityIsThatOfItsPlan) {
-  for (PlannedSolve solve : Solves(Direction::kDataToNoise)) {
-    for (const LogDensity density : {LogDensity::kDivergence, LogDensity::kStepMap}) {
-      if (density == LogDensity::kDivergence && solve.correction != nullptr) continue;
-      SCOPED_TRACE(Name(solve));
-      solve.log_density = density;
-      solve.derivative = Derivative::kVjp;
-      solve.condition = View(conditions_);
-      const BatchResult found = Run(solve, rows_);
-      ExpectGradient(solve, found, [](const BatchResult& end, int64_t row) {
-        return Number(end.log_density, row);
-      });
-      EXPECT_EQ(found.log_density.bytes, Plain(solve, rows_, conditions_).log_density.bytes);
-    }
-  }
+  for (const PlannedSolve& solve : Solves(Direction::kDataToNoise)) ExpectDensityGradients(solve);
 }
 
 TEST_P(GradientTest, ALongPlanEvaluatesAgainOnItsWayBack) {
