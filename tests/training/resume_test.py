@@ -169,10 +169,10 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(results(case.models)["small/weights.safetensors"],
                          (self.base / "models/small/weights.safetensors").read_bytes())
 
-    def begun(self, *arguments):
+    def begun(self, *arguments, more=()):
         """A run that was killed after its first checkpoint."""
         case = self.case(*arguments)
-        process = subprocess.Popen(case.words(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(case.words(*more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60
         while not case.checkpoints() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -219,6 +219,12 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(other.run("--iterations=50").returncode, 0)
         shutil.copytree(other.models / "small", case.models / "small")
         self.assert_refused(case, "base")
+
+    def test_another_start_is_refused(self):
+        first = self.case("first", "hypersolver", LEARNED, self.base)
+        self.assertEqual(first.run().returncode, 0)
+        start = first.models / "small/hypersolvers/learned/1"
+        self.assert_refused(self.begun("second", "hypersolver", LEARNED, self.base, more=[f"--from={start}"]), "start")
 
     def test_stop_tells_how_to_go_on(self):
         case = self.case("stop", "model", MATCHING)

@@ -283,6 +283,14 @@ TEST(ModelToWire, PlansOfTheModelAndOfWhatIsActive) {
   EXPECT_THAT(reply.labels(), ElementsAre("low", "middle", "high"));
 }
 
+TEST(ModelToWire, TheDepthsOfATrajectory) {
+  v1::GetModelReply of_trajectory, of_flow;
+  ToWire(*ServedTinyTrajectory(), &of_trajectory);
+  ToWire(*ServedTinyFlow(), &of_flow);
+  EXPECT_THAT(of_trajectory.save_at(), ElementsAre(0.25, 1));
+  EXPECT_EQ(of_flow.save_at_size(), 0);
+}
+
 TEST(ModelToWire, WhatIsNotUsedSaysWhy) {
   const auto served = ServedTinyFlow();
   served->problem = "calibration.json is of another base";

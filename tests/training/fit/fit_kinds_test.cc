@@ -128,6 +128,19 @@ constexpr const char* kRegression = R"({
           "solver": "midpoint:2"},
   "calibrate": {"plans": ["euler:4"], "reference": "dopri5:1e-7", "rows": 200, "batch": 64}})";
 
+// What training would not fit is refused before it begins.
+TEST(FitKindsTest, WhatIsTrainedForOtherKindsIsRefused) {
+  const auto refusal = [](const std::string& from, const std::string& to) {
+    const Recipe recipe = ParseRecipe(absl::StrReplaceAll(kRegression, {{from, to}})).value();
+    return std::string(FitModel(recipe, "", at::kCPU).status().message());
+  };
+  EXPECT_THAT(refusal(R"("stem": [)", R"("stem": [{"batch_norm": {"channels": 2}}, )"),
+              HasSubstr("the first layer of a classifier's stem only"));
+  EXPECT_THAT(
+      refusal(R"("solver": "midpoint:2")", R"("solver": "midpoint:2", "drop_condition": 0.1)"),
+      HasSubstr("trained for flows only"));
+}
+
 TEST(FitKindsTest, ARegressorLearnsItsPairs) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/pairs.safetensors";
