@@ -59,8 +59,8 @@ bool SavesOwnDepths(const v1::SolveRequest& request) {
 absl::StatusOr<Solved> Send(Client& client, const v1::GetModelReply& model, const Plan& plan,
                             v1::SolveRequest request, const HostTensor& rows,
                             const RowTerms& terms) {
-  const int64_t saved = SavesOwnDepths(request) ? model.save_at_size() : request.save_at_size();
-  const int64_t row_bytes = StatesBytes(model, saved);
+  const int64_t depths = SavesOwnDepths(request) ? model.save_at_size() : request.save_at_size();
+  const int64_t row_bytes = StatesBytes(model, depths);
   const int64_t batch = RowsPerRequest(row_bytes);
   *request.mutable_options() = SolveOptionsFromFlags(model, plan, batch * row_bytes);
   HS_ASSIGN_OR_RETURN(

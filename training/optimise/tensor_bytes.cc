@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "core/io/tensor.h"
-#include "core/model/net/tensor_view.h"
+#include "core/model/net/net.h"
 
 namespace hyperserve {
 
