@@ -23,6 +23,7 @@ struct DenseWeights {
   double end = 0.0, slope = 0.0, end_slope = 0.0, bump = 0.0;
 };
 
+// At 0 all weights are 0, which gives z; at 1 only `end` is 1, which gives z_next.
 constexpr DenseWeights DenseWeightsAt(double theta) {
   const double rest = 1.0 - theta;
   return {.end = theta * theta * (3.0 - 2.0 * theta),
@@ -31,6 +32,7 @@ constexpr DenseWeights DenseWeightsAt(double theta) {
           .bump = theta * theta * rest * rest};
 }
 
+// BatchSolver takes the method's own where the tableau has one and the plan is classical.
 enum class Interpolant {
   kHermite,  // of any step, also of a hypersolved one
   kOwn,      // the method's: needs all stages() slopes and a classical step

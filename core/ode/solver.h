@@ -35,6 +35,7 @@
 namespace hyperserve {
 
 template <StateSpace Space>
+// Made by the readable run for one spec, and by tests over vectors of doubles.
 class BatchSolver {
  public:
   using State = typename Space::State;
@@ -57,6 +58,7 @@ class BatchSolver {
   // The sizes of these pieces change no bit of any result. Evaluations for first step sizes and for
   // save points are made along with another and do not count against the limit.
   bool Advance(int64_t max_evaluations);
+  // True before the first Admit, too. A result may still wait for TakeFinished.
   bool done() const { return rows_.empty() && arrivals_.empty(); }
 
   // The rows that have ended since the last call, in groups that ended together.
@@ -101,6 +103,8 @@ class BatchSolver {
 };
 
 template <StateSpace Space>
+// Rows of a span without length have ended already, and a save point at s0 is reached; both are
+// reported by the next Advance, without an evaluation.
 int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
   const bool saves_start = !options_.save_at.empty() && options_.save_at[0] == options_.s0;
@@ -124,6 +128,8 @@ int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
 }
 
 template <StateSpace Space>
+// Rows of a step that is under way are marked and leave at its end, since its slopes hold all rows
+// side by side; where all of them are marked the step itself is given up.
 void BatchSolver<Space>::Drop(int64_t first, int64_t count) {
   const auto is_meant = [&](const Row& row) {
     return row.number >= first && row.number - first < count;
@@ -149,6 +155,8 @@ bool BatchSolver<Space>::Advance(int64_t max_evaluations) {
 }
 
 template <StateSpace Space>
+// One evaluation of f for the step under way, and what belongs to its start or its end. Rows that
+// wait join here, never in the middle of a step.
 void BatchSolver<Space>::Evaluate() {
   if (!move_) {
     Rows<Space> arriving = std::exchange(arrivals_, {});
@@ -172,6 +180,8 @@ void BatchSolver<Space>::Evaluate() {
 }
 
 template <StateSpace Space>
+// Sets depth and size of the next step of every row. A first slope that is known for all rows
+// becomes stage 1 and is not evaluated again.
 void BatchSolver<Space>::BeginMove() {
   const size_t count = rows_.size();
   move_.emplace(Move{.s = PerRow(count), .eps = PerRow(count), .s_next = PerRow(count)});
@@ -186,6 +196,7 @@ void BatchSolver<Space>::BeginMove() {
 }
 
 template <StateSpace Space>
+// The end of a fixed step: a row whose new state is not finite ends and keeps the old one.
 void BatchSolver<Space>::EndFixedMove(Move& move) {
   const auto update = [&]() -> State {
     const std::span<const State> slopes(move.slopes);
@@ -222,6 +233,8 @@ void BatchSolver<Space>::EndFixedMove(Move& move) {
 }
 
 template <StateSpace Space>
+// The end of a step under error control. Of several reasons to end, reaching s1 goes first, then a
+// failure that is known, a step below SmallestStep, too many overflows, and the step limit last.
 void BatchSolver<Space>::EndControlledMove(Move& move) {
   move.z_next = ClassicalUpdate<Space>(*space_, options_.tableau, move.eps, *rows_.z, move.slopes);
   Judge(move);
@@ -274,6 +287,8 @@ void BatchSolver<Space>::Judge(Move& move) {
 }
 
 template <StateSpace Space>
+// Does the next save point of the row lie before the end of the step, so that it needs
+// interpolation?
 bool BatchSolver<Space>::SavesInside(const Row& row, double s_next) const {
   return row.next_save < options_.save_at.size() &&
          options_.save_at[row.next_save] < s_next - depth_slack();

@@ -39,6 +39,8 @@ struct DistanceReadout {
 };
 
 template <class Coefficient>
+// Numbers on the host (classical plans), or what a space calls Coefficient. `state`, `slopes` and,
+// unless it is empty, `offset` have as many entries as there are nodes.
 struct SolverTable {
   std::vector<double> nodes;                     // s_i, on the solver's clock, within the span
   std::vector<Coefficient> state;                // [i]: a_i
@@ -46,6 +48,7 @@ struct SolverTable {
   std::vector<Coefficient> offset;               // [i]: c_i; empty: zeros
   std::optional<DistanceReadout<Coefficient>> distance = std::nullopt;  // none: rows get none
 
+  // n. 0: the end is x_0, with the readout added where the space has one.
   int evaluations() const { return static_cast<int>(nodes.size()); }
 };
 
@@ -81,6 +84,7 @@ struct TableProgress {
 };
 
 template <TableSpace Space>
+// Starts every x_i at a_i x_0 + c_i, and d at a' x_0 + c'. Evaluates nothing.
 TableProgress<Space> BeginTable(const Space& space,
                                 const SolverTable<typename Space::Coefficient>& table,
                                 typename Space::State first) {

@@ -26,6 +26,7 @@
 namespace hyperserve {
 
 template <TableSpace Space>
+// Made by the readable run for ab2 and learned solvers.
 class TableSolver {
  public:
   using State = typename Space::State;
@@ -39,8 +40,10 @@ class TableSolver {
 
   // As BatchSolver's. Precondition: the controls are FixedSteps that `table_of` knows.
   int64_t Admit(State z0, std::span<const Cohort> cohorts);
+  // Between two evaluations there is nothing half done, so the rows leave at once.
   void Drop(int64_t first, int64_t count);
   bool Advance(int64_t max_evaluations);
+  // As BatchSolver's: a result may still wait for TakeFinished.
   bool done() const { return parties_.empty(); }
   std::vector<SolveResult<State>> TakeFinished() { return std::exchange(finished_, {}); }
 
@@ -69,6 +72,7 @@ class TableSolver {
 };
 
 template <TableSpace Space>
+// Rows [first, first + count); the state itself where these are all.
 typename Space::State TableSolver<Space>::Part(const State& all, size_t first, size_t count) const {
   if (count == static_cast<size_t>(space_->Rows(all))) return all;
   std::vector<int64_t> places(count);
@@ -77,6 +81,7 @@ typename Space::State TableSolver<Space>::Part(const State& all, size_t first, s
 }
 
 template <TableSpace Space>
+// Neighbouring cohorts of the same number become one party, so that they share a table.
 int64_t TableSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
   size_t place = 0;
@@ -132,6 +137,7 @@ bool TableSolver<Space>::Advance(int64_t max_evaluations) {
 }
 
 template <TableSpace Space>
+// One evaluation of f on the points of all parties, joined in their order; each takes its part.
 void TableSolver<Space>::Evaluate() {
   PerRow depth;
   State points = PointOf(parties_[0].progress);
@@ -151,6 +157,7 @@ void TableSolver<Space>::Evaluate() {
 }
 
 template <TableSpace Space>
+// Reports the parties whose tables are done, and forgets them.
 void TableSolver<Space>::Retire() {
   for (const Party& party : parties_) {
     if (party.ended()) Report(party);

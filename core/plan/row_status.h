@@ -6,6 +6,8 @@
 
 namespace hyperserve {
 
+// Set once, by the solver; the server may turn a converged row into kNonFinite where its outputs
+// overflow (server/calls/rows.h).
 enum class RowStatus {
   kConverged,      // the row reached s1
   kStepLimit,      // the row took max_steps steps and did not reach s1

@@ -40,6 +40,8 @@ class NetReader {
  public:
   // A kind that the kernel does not know.
   template <class Kind>
+  // Always false, so that TakeAll names the layer. A derived class that lists no such overload
+  // refuses the kind.
   bool Take(const Kind&) {
     return false;
   }
@@ -62,6 +64,7 @@ class NetReader {
   }
 
   // Of the layer that is read: a tensor that it has by its kind.
+  // Precondition: TakeAll is reading a layer whose kind has this role.
   std::vector<float> LayerNumbers(const char* role) const {
     return NumbersOf(tensors_.find(absl::StrCat(name_, ".", role))->second);
   }
