@@ -82,8 +82,11 @@ class Client {
   absl::StatusOr<v1::UnloadModelReply> UnloadModel(const v1::UnloadModelRequest& request,
                                                    Deadline deadline);
 
-  // First what is served, then each change, until `on_event` returns false (then OK) or the
-  // deadline comes (then kDeadlineExceeded). `on_event` runs on the calling thread.
+  // Also on the Admin address. First what is served, then each change, until `on_event` returns
+  // false (then OK) or the deadline comes (then kDeadlineExceeded). `on_event` runs on the calling
+  // thread; what it does delays the next event. A broken connection is not mended (kUnavailable).
+  // Where the server dropped the watch since its events were not read, it begins anew, with what is
+  // served.
   absl::Status WatchModels(Deadline deadline,
                            const std::function<bool(const v1::WatchModelsReply&)>& on_event);
 

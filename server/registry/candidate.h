@@ -17,6 +17,8 @@
 
 namespace hyperserve {
 
+// A generation that passed all checks but the gate's measurement, with the rows to measure on.
+// Copies share the generation.
 struct Candidate {
   std::shared_ptr<const Generation> generation;
   Probe probe;
