@@ -21,6 +21,7 @@ namespace hyperserve {
 // The calibration among the files. kFailedPrecondition: there is none.
 absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files);
 
+// Borrows the runtime for the call.
 struct BoundOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;

@@ -22,6 +22,7 @@
 
 namespace hyperserve {
 
+// What it refers to must outlive the call.
 struct HypersolverFitOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;
@@ -32,6 +33,7 @@ struct HypersolverFitOptions {
   Checkpoints* checkpoints = nullptr;         // of this run; null: none
 };
 
+// Written to no disk yet: the caller hands `files` to WriteGeneration.
 struct FittedHypersolver {
   GenerationFiles files;  // complete but for MANIFEST.json, which WriteGeneration makes
   HypersolverSpec spec;

@@ -15,11 +15,13 @@
 
 namespace hyperserve {
 
+// Beside the recipe. The defaults begin anew and keep no state.
 struct ModelFitOptions {
   std::string start_from = {};         // bytes of the weights to start from; empty: drawn ones
   Checkpoints* checkpoints = nullptr;  // of this run; null: none
 };
 
+// Written to no disk yet.
 struct ModelFiles {
   std::string model_json;
   std::string weights;      // bytes of weights.safetensors

@@ -41,6 +41,7 @@ struct EndTruth {
 // with the names of the file; the error is differentiable in all of them.
 at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth);
 
+// How one table is fitted. Borrows time_left and checkpoints for the call.
 struct TableFit {
   std::string name;  // progress lines begin with it
   training::Optimiser optimiser;
@@ -53,6 +54,7 @@ struct TableFit {
   Checkpoints* checkpoints = nullptr;    // null: none
 };
 
+// A table with its readout and how it came about. Errors are those of EndError.
 struct FittedTable {
   TensorMap tensors;         // on the CPU
   std::string start;         // "midpoint:2", "least squares", "generation"; "identity" for n = 0

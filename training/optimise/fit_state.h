@@ -26,6 +26,7 @@ struct FitNumbers {
   double best_error = std::numeric_limits<double>::infinity();
   double gain_error = std::numeric_limits<double>::infinity();
 };
+// In the order of the members. Precondition of the way back: a tensor that TensorOf made.
 at::Tensor TensorOf(const FitNumbers& numbers);
 FitNumbers FitNumbersOf(const at::Tensor& tensor);
 

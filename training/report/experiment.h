@@ -14,6 +14,7 @@
 
 namespace hyperserve {
 
+// One line of the table.
 struct ExperimentPlan {
   PlanCalibration measured;  // times in one batch of the recipe; without marks and log-density
   double accuracy = 0;       // classifiers: share of the rows whose label it finds
@@ -27,6 +28,7 @@ struct Path {
   std::vector<std::vector<double>> states;  // [depths][numbers]
 };
 
+// All that table and picture need: nothing is measured after RunExperiment.
 struct Experiment {
   std::string name;
   ModelKind kind = ModelKind::kClassifier;

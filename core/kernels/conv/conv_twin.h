@@ -15,6 +15,7 @@ std::vector<double> TwinConvField(const ConvModel& model, double s, std::span<co
 std::vector<double> TwinConvSolve(const ConvModel& model, const ConvPlan& plan,
                                   std::span<const double> z0);
 
+// The end of an adaptive solve.
 struct TwinConvEnd {
   std::vector<double> z;
   int evaluations = 0;  // of f
