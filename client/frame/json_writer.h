@@ -1,6 +1,6 @@
 // Writes JSON text in order. Numbers are the shortest text that reads back the same. NaN and
 // infinities, which JSON lacks, become null. Nothing fails. The caller must nest calls correctly:
-// Key before each value of an object, and an End for each Begin.
+// Key before each value of an object, and an End for each Begin. One thread at a time.
 #pragma once
 
 #include <concepts>

@@ -39,16 +39,15 @@ using EngineKinds = std::vector<EngineKind>;
 inline constexpr int64_t kTangentsMax = 64;
 
 // True where the solve runs against its model's field: it solves -f(s0 + s1 - s, z).
-// Precondition: spec.model is set.
-// kForward is never against the field.
+// Precondition: spec.model is set. kForward is never against the field.
 bool IsReflected(const BatchSpec& spec);
 // The largest number of evaluations of f between which kVjp keeps what it needs on its way back. A
 // longer one-step plan evaluates f again; a table is walked back as a whole, and may not be longer.
 inline constexpr int64_t kRecordedEvaluationsMax = 64;
 
-// The part of the spec that the solver needs. Precondition: spec.model is set.
-// Knots become breaks on the solver's clock; those at the ends of the span or outside are left out,
-// since no step could be cut there.
+// The part of the spec that the solver needs. Precondition: spec.model is set. Knots become breaks
+// on the solver's clock; those at the ends of the span or outside are left out, since no step could
+// be cut there.
 SolveOptions OptionsOf(const BatchSpec& spec);
 
 // kInvalidArgument where no engine could run the spec: no model, a classifier that is solved
@@ -65,9 +64,9 @@ absl::Status CheckSpec(const BatchSpec& spec);
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows);
 
 // The first engine in `device` that supports the spec. kInvalidArgument as CheckSpec;
-// kUnimplemented with the reason of each engine where none supports it.
-// Asks the engines in their order and none after the first that takes the spec. A failure of an
-// engine other than kUnimplemented is returned as it is.
+// kUnimplemented with the reason of each engine where none supports it. Asks the engines in their
+// order and none after the first that takes the spec. A failure of an engine other than
+// kUnimplemented is returned as it is.
 absl::StatusOr<EngineChoice> ChooseEngine(const BatchSpec& spec, int64_t rows,
                                           std::span<const EngineKind> device);
 

@@ -51,8 +51,7 @@ class DeviceRuntime {
 };
 
 // `device`: "cpu", "cuda" (the first) or "cuda:N". kInvalidArgument for a device that this machine
-// does not have.
-// Blocks while the driver opens a device; kInternal where LibTorch throws meanwhile.
+// does not have. Blocks while the driver opens a device; kInternal where LibTorch throws meanwhile.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device);
 
 // Splits a plan. SetPlan sets method, stepping and grid, which all rows of a batch share; ControlOf

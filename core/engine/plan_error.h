@@ -53,8 +53,8 @@ struct PlanError {
 // reference converged. F32 may be compared with F64.
 PlanError ErrorAgainst(const Solution& reference, const Solution& solution);
 
-// The label of each row: the index of its largest output. Precondition: at least one row.
-// The first of equal outputs counts.
+// The label of each row: the index of its largest output. Precondition: at least one row. The first
+// of equal outputs counts.
 std::vector<int64_t> LabelsOf(const HostTensor& outputs);
 // The share of indices at which both hold the same label. Precondition: equal sizes, not 0.
 double ShareOfEqual(const std::vector<int64_t>& labels, const std::vector<int64_t>& others);

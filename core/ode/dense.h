@@ -1,6 +1,6 @@
 // Dense output: states between the two ends of a step, by the method's own interpolant or by the
 // cubic Hermite polynomial. Both are continuous across steps, and so are their first derivatives.
-// Nothing here fails; a result may be non-finite.
+// Nothing here fails; a result may be non-finite. Pure; any thread.
 //
 // Source: Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section II.6. The
 // weights of the own interpolants stand in tableau.h, with their sources.

@@ -1,4 +1,4 @@
-// Choosing between two states row by row. Rows are copied bit for bit.
+// Choosing between two states row by row. Rows are copied bit for bit. Pure; any thread.
 #pragma once
 
 #include <algorithm>

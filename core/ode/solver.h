@@ -34,8 +34,8 @@
 
 namespace hyperserve {
 
-template <StateSpace Space>
 // Made by the readable run for one spec, and by tests over vectors of doubles.
+template <StateSpace Space>
 class BatchSolver {
  public:
   using State = typename Space::State;
@@ -102,9 +102,9 @@ class BatchSolver {
   std::vector<SolveResult<State>> finished_;
 };
 
-template <StateSpace Space>
 // Rows of a span without length have ended already, and a save point at s0 is reached; both are
 // reported by the next Advance, without an evaluation.
+template <StateSpace Space>
 int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
   const bool saves_start = !options_.save_at.empty() && options_.save_at[0] == options_.s0;
@@ -127,9 +127,9 @@ int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   return first;
 }
 
-template <StateSpace Space>
 // Rows of a step that is under way are marked and leave at its end, since its slopes hold all rows
 // side by side; where all of them are marked the step itself is given up.
+template <StateSpace Space>
 void BatchSolver<Space>::Drop(int64_t first, int64_t count) {
   const auto is_meant = [&](const Row& row) {
     return row.number >= first && row.number - first < count;
@@ -154,9 +154,9 @@ bool BatchSolver<Space>::Advance(int64_t max_evaluations) {
   return done();
 }
 
-template <StateSpace Space>
 // One evaluation of f for the step under way, and what belongs to its start or its end. Rows that
 // wait join here, never in the middle of a step.
+template <StateSpace Space>
 void BatchSolver<Space>::Evaluate() {
   if (!move_) {
     Rows<Space> arriving = std::exchange(arrivals_, {});
@@ -179,9 +179,9 @@ void BatchSolver<Space>::Evaluate() {
   Retire();
 }
 
-template <StateSpace Space>
 // Sets depth and size of the next step of every row. A first slope that is known for all rows
 // becomes stage 1 and is not evaluated again.
+template <StateSpace Space>
 void BatchSolver<Space>::BeginMove() {
   const size_t count = rows_.size();
   move_.emplace(Move{.s = PerRow(count), .eps = PerRow(count), .s_next = PerRow(count)});
@@ -195,8 +195,8 @@ void BatchSolver<Space>::BeginMove() {
   if (rows_.first_slope) move_->slopes.push_back(*rows_.first_slope);
 }
 
-template <StateSpace Space>
 // The end of a fixed step: a row whose new state is not finite ends and keeps the old one.
+template <StateSpace Space>
 void BatchSolver<Space>::EndFixedMove(Move& move) {
   const auto update = [&]() -> State {
     const std::span<const State> slopes(move.slopes);
@@ -232,9 +232,9 @@ void BatchSolver<Space>::EndFixedMove(Move& move) {
   }
 }
 
-template <StateSpace Space>
 // The end of a step under error control. Of several reasons to end, reaching s1 goes first, then a
 // failure that is known, a step below SmallestStep, too many overflows, and the step limit last.
+template <StateSpace Space>
 void BatchSolver<Space>::EndControlledMove(Move& move) {
   move.z_next = ClassicalUpdate<Space>(*space_, options_.tableau, move.eps, *rows_.z, move.slopes);
   Judge(move);
@@ -286,9 +286,9 @@ void BatchSolver<Space>::Judge(Move& move) {
   }
 }
 
-template <StateSpace Space>
 // Does the next save point of the row lie before the end of the step, so that it needs
 // interpolation?
+template <StateSpace Space>
 bool BatchSolver<Space>::SavesInside(const Row& row, double s_next) const {
   return row.next_save < options_.save_at.size() &&
          options_.save_at[row.next_save] < s_next - depth_slack();

@@ -38,9 +38,9 @@ struct DistanceReadout {
   Coefficient offset;
 };
 
-template <class Coefficient>
 // Numbers on the host (classical plans), or what a space calls Coefficient. `state`, `slopes` and,
 // unless it is empty, `offset` have as many entries as there are nodes.
+template <class Coefficient>
 struct SolverTable {
   std::vector<double> nodes;                     // s_i, on the solver's clock, within the span
   std::vector<Coefficient> state;                // [i]: a_i
@@ -83,8 +83,8 @@ struct TableProgress {
   std::optional<State> difference = std::nullopt;  // what is known of d; none: no distance readout
 };
 
-template <TableSpace Space>
 // Starts every x_i at a_i x_0 + c_i, and d at a' x_0 + c'. Evaluates nothing.
+template <TableSpace Space>
 TableProgress<Space> BeginTable(const Space& space,
                                 const SolverTable<typename Space::Coefficient>& table,
                                 typename Space::State first) {

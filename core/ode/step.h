@@ -162,8 +162,8 @@ typename Space::State Residual(const Space& space, const Tableau& tableau, const
   return scaled.Sum(space, space.Zero(z));
 }
 
-template <StepSpace Space>
 // The result of one step; both members are the caller's.
+template <StepSpace Space>
 struct Step {
   typename Space::State z_next;
   std::vector<typename Space::State> slopes;  // those that z_next needs, stage 1 first

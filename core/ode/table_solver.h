@@ -25,8 +25,8 @@
 
 namespace hyperserve {
 
-template <TableSpace Space>
 // Made by the readable run for ab2 and learned solvers.
+template <TableSpace Space>
 class TableSolver {
  public:
   using State = typename Space::State;
@@ -71,8 +71,8 @@ class TableSolver {
   std::vector<SolveResult<State>> finished_;
 };
 
-template <TableSpace Space>
 // Rows [first, first + count); the state itself where these are all.
+template <TableSpace Space>
 typename Space::State TableSolver<Space>::Part(const State& all, size_t first, size_t count) const {
   if (count == static_cast<size_t>(space_->Rows(all))) return all;
   std::vector<int64_t> places(count);
@@ -80,8 +80,8 @@ typename Space::State TableSolver<Space>::Part(const State& all, size_t first, s
   return space_->Gather(all, places);
 }
 
-template <TableSpace Space>
 // Neighbouring cohorts of the same number become one party, so that they share a table.
+template <TableSpace Space>
 int64_t TableSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
   size_t place = 0;
@@ -136,8 +136,8 @@ bool TableSolver<Space>::Advance(int64_t max_evaluations) {
   return done();
 }
 
-template <TableSpace Space>
 // One evaluation of f on the points of all parties, joined in their order; each takes its part.
+template <TableSpace Space>
 void TableSolver<Space>::Evaluate() {
   PerRow depth;
   State points = PointOf(parties_[0].progress);
@@ -156,8 +156,8 @@ void TableSolver<Space>::Evaluate() {
   }
 }
 
-template <TableSpace Space>
 // Reports the parties whose tables are done, and forgets them.
+template <TableSpace Space>
 void TableSolver<Space>::Retire() {
   for (const Party& party : parties_) {
     if (party.ended()) Report(party);

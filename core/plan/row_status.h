@@ -1,5 +1,5 @@
 // How one row of a solve ended. A row that fails ends in its own status; it never fails the call or
-// other rows.
+// other rows. Pure; any thread.
 #pragma once
 
 #include <string_view>

@@ -60,9 +60,8 @@ struct PreparedStream {
 absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
                                              std::shared_ptr<const ServedModel> served,
                                              const CallLimits& limits);
-// Rows [begin, begin + rows) of the stream.
-// Precondition: 0 <= begin and begin + rows <= stream.rows. Never fails: PrepareStream checked the
-// largest chunk.
+// Rows [begin, begin + rows) of the stream. Precondition: 0 <= begin and begin + rows <=
+// stream.rows. Never fails: PrepareStream checked the largest chunk.
 Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 
 // log p(x) of given points x.

@@ -1,5 +1,6 @@
 // Reads a generation from its folder and checks it against its model. These are all checks of the
-// gate before it measures. Reads files, changes nothing; needs no lock and keeps no state.
+// gate before it measures. Reads files, changes nothing; needs no lock and keeps no state. Any
+// thread; blocks on the disk.
 #pragma once
 
 #include <cstdint>

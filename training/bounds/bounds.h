@@ -1,5 +1,5 @@
 // Gives the rows of a learned solver bounds of their error: the distance readouts in the files of a
-// generation, and the bounds in its calibration.
+// generation, and the bounds in its calibration. Runs on the calling thread, for minutes.
 #pragma once
 
 #include <ATen/ATen.h>

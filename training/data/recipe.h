@@ -1,4 +1,5 @@
-// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields.
+// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields. All
+// but ReadRecipe are pure; any thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Trains a correction of a base model and makes the files of a generation.
+// Trains a correction of a base model and makes the files of a generation. Runs on the calling
+// thread.
 #pragma once
 
 #include <ATen/ATen.h>

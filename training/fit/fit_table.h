@@ -1,4 +1,5 @@
-// Fits the table of a learned solver for one number n of evaluations, and its readout g.
+// Fits the table of a learned solver for one number n of evaluations, and its readout g. Runs on
+// the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>

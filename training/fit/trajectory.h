@@ -1,5 +1,5 @@
 // Solves of the trainer: those that it differentiates and those that give the truth. They run the
-// steps of core/ode on tensors of core/engine.
+// steps of core/ode on tensors of core/engine. All functions run on the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>

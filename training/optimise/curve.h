@@ -1,4 +1,4 @@
-// The course of a fit: its loss and its held-out error by iteration.
+// The course of a fit: its loss and its held-out error by iteration. Pure; any thread.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// What the state of a fit is made of: tensors on the CPU by name, as one file holds them.
+// What the state of a fit is made of: tensors on the CPU by name, as one file holds them. Pure; any
+// thread.
 #pragma once
 
 #include <ATen/ATen.h>

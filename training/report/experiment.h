@@ -1,4 +1,5 @@
-// The figures of docs/EXPERIMENTS.md: plans of a model, measured on the same held-out rows.
+// The figures of docs/EXPERIMENTS.md: plans of a model, measured on the same held-out rows. Runs on
+// the calling thread.
 #pragma once
 
 #include <optional>

@@ -96,8 +96,8 @@ class TensorSpace {
               at::Tensor probes = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
-  // The number of rows that the nets see, with padding.
-  // Not counted in MACs, which are those of a row alone.
+  // The number of rows that the nets see, with padding. Not counted in MACs, which are those of a
+  // row alone.
   int64_t padded(int64_t rows) const { return options_.padding.Rows(rows); }
 
   // StateSpace and CorrectedSpace; see core/ode/space.h.

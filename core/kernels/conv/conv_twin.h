@@ -1,4 +1,5 @@
 // The readable twin of the fused convolution kernel (conv.h): double, one image after the other.
+// Pure; any thread. For tests: slow.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What the fused kernel (flow.h) can run, and how it scales numbers. Host code.
+// What the fused kernel (flow.h) can run, and how it scales numbers. Host code. Pure; any thread.
 #pragma once
 
 #include <cstddef>

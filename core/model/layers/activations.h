@@ -53,8 +53,7 @@ struct LeakyReluLayer : Elementwise<RowRule::kAny> {
   }
 };
 
-// The nearest number of [low, high].
-// Refuses low > high; equal ends give a constant.
+// The nearest number of [low, high]. Refuses low > high; equal ends give a constant.
 struct ClampLayer {
   static constexpr std::string_view kName = "clamp";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -83,9 +82,8 @@ struct GeluLayer : Elementwise<RowRule::kVectors> {
 };
 
 // a where a > 0, else slope a. `slopes` is 1 (one slope for all channels) or the number of
-// channels; weight [slopes].
-// Refuses rows whose first dimension is not `slopes`, unless that is 1. The slopes begin at 0.25,
-// as PyTorch's.
+// channels; weight [slopes]. Refuses rows whose first dimension is not `slopes`, unless that is 1.
+// The slopes begin at 0.25, as PyTorch's.
 struct PreluLayer {
   static constexpr std::string_view kName = "prelu";
   static constexpr RowRule kRows = RowRule::kAny;

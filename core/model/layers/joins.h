@@ -11,8 +11,8 @@
 namespace hyperserve {
 
 // Concatenates the depth s as one more feature or channel with the same value everywhere: the last
-// one, or the first where `first` is set.
-// Takes any shape with a first dimension, which grows by one.
+// one, or the first where `first` is set. Takes any shape with a first dimension, which grows by
+// one.
 struct DepthCatLayer {
   static constexpr std::string_view kName = "depth_cat";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -29,8 +29,8 @@ struct DepthCatLayer {
 };
 
 // Concatenates the condition of the row as so many more features, or as channels with the same
-// value everywhere: the last ones, or the first where `first` is set.
-// `features` must be what the model's condition has (CheckCondition).
+// value everywhere: the last ones, or the first where `first` is set. `features` must be what the
+// model's condition has (CheckCondition).
 struct ConditionCatLayer {
   static constexpr std::string_view kName = "condition_cat";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -50,8 +50,8 @@ struct ConditionCatLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels.
-// Refuses inner layers that change the number of dimensions, or any but the first.
+// y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels. Refuses inner
+// layers that change the number of dimensions, or any but the first.
 enum class InputSide { kAfter, kBefore };
 template <InputSide side>
 struct BesideLayer {
@@ -98,8 +98,7 @@ struct ParallelLayer {
   }
 };
 
-// y = x + layers(x).
-// Refuses inner layers that change the shape.
+// y = x + layers(x). Refuses inner layers that change the shape.
 struct ResidualLayer {
   static constexpr std::string_view kName = "residual";
   static constexpr RowRule kRows = RowRule::kAny;

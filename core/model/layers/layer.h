@@ -42,8 +42,8 @@ struct CheckedKind<Kind> {
   static_assert(BranchedEntry<Kind>);
   using Type = Kind;
 };
-template <class... Kinds>
 // The variant of all kinds, each checked.
+template <class... Kinds>
 struct TableOf {
   using Kind = std::variant<typename CheckedKind<Kinds>::Type...>;
 };
