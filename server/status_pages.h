@@ -25,6 +25,7 @@ class RefusedModels {
   };
   void Add(Refusal refusal);  // replaces an earlier one of the model
   void Remove(const std::string& model);
+  // A copy, sorted by model.
   std::vector<Refusal> List() const;
 
  private:

@@ -38,6 +38,8 @@ class Metrics {
     bool is_default = false;
   };
   static constexpr size_t kPlansMax = 12;
+  // Counts the plan as one of the kPlansMax when it is first asked for, for as long as the process
+  // lives.
   std::string LabelOf(const CountedPlan& plan);
 
   // The page in Prometheus' text format. Reads the figures of the process first.
