@@ -38,6 +38,9 @@ void SetMemoryFigures(double memory_max, const std::vector<DeviceInfo>& devices,
 // Sets the gauge of the memory in use on a device that serves.
 void SetMemoryInUse(std::string_view device, Metrics& metrics);
 
+// Sets the gauges of a model that is no longer served to 0. Called by the registry's thread.
+void ForgetModelFigures(const std::string& model, Metrics& metrics);
+
 // The page for Prometheus. It first sets the gauges that nobody updates: queues, generations,
 // problems, readiness.
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused);

@@ -209,7 +209,7 @@ inline constexpr std::array<MetricFamily, 41> kFamilies = {{
      MetricType::kGauge,
      "hyperserve_active_generation",
      "number",
-     "The generation of a correction that is served.",
+     "The generation of a correction that is served; 0: its model is not.",
      {"model", "method"},
      {}},
     {Metric::kPublishResults,

@@ -34,9 +34,8 @@ class SegmentResults {
   struct RowRange {
     int64_t first = 0, rows = 0;
   };
-  // Forgets a segment that is not complete and returns its rows; nullopt: unknown ticket. Take
-  // ignores its rows from then on. A segment that is complete, and waits for TakeWhole, counts as
-  // unknown: it will be returned.
+  // Forgets a segment that TakeWhole has not returned; Take ignores its rows from then on. Returns
+  // its rows where some are missing; nullopt: none is, or the ticket is unknown.
   std::optional<RowRange> Forget(Ticket ticket);
 
   // Puts each row into its segment. Each row of an expected segment comes once, in any order and
