@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import hyperserve
-from conftest import ROOT, Daemon
-from hyperserve.tensor_files import write_safetensors
+from conftest import ROOT, Daemon, write_model
 
 STATE, CONTROL, WIDTH, ROWS = 2, 2, 16, 5  # other than the number of knots, so that no axis passes for another
 KNOTS = [0.0, 0.2, 0.55, 1.0]
@@ -33,19 +32,10 @@ WAYS = [{}, {"interpolation": "cubic_hermite"}, {"interpolation": "cubic_hermite
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("control")
-    (folder / "repository/flow").mkdir(parents=True)
-    (folder / "repository/flow/model.json").write_text(json.dumps(SPEC))
-    write_safetensors(folder / "repository/flow/weights.safetensors",
-                      {name: value.astype(np.float32) for name, value in WEIGHTS.items()})
+    write_model(folder / "repository/flow", SPEC, WEIGHTS)
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def differences(value, at, h=1e-5):
