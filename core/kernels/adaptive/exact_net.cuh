@@ -29,7 +29,7 @@ class FlowExactDevice
     First(net, state, inputs, sums, unfit);
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) Square(net, l, Activated(net, l, sums), sums);
-    return Base::Last(net, sums);
+    return Last(net, sums);
   }
 
  private:
@@ -150,6 +150,59 @@ class FlowExactDevice
         }
       }
     }
+  }
+
+  // In fp32.
+  static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const LayerSums& sums) {
+    float y[kLaneRows][kOutputs] = {};
+#pragma unroll
+    for (int i = 0; i < kWidth / 8; ++i) {
+      const float2 slopes = Base::Slopes(net, net.squares, i);
+#pragma unroll
+      for (int m = 0; m < kLaneRows; ++m) {
+        AddLast(net, i, make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
+                            Act::Apply(sums.v[i][2 * m + 1], slopes.y)), y[m]);
+      }
+    }
+    return Base::WithBias(net, Reduce(y));
+  }
+
+  // y += the last layer's product with x, columns 8 i + 2 q and the next.
+  static __device__ __forceinline__ void AddLast(const FlowNetLayout& net, int i, const float2& x,
+                                                 float (&y)[kOutputs]) {
+    const float4* weights = Image<float4>(net.last) + (i * 4 + threadIdx.x % 4) * (kOutputs / 2);
+#pragma unroll
+    for (int j = 0; j < kOutputs / 2; ++j) AddPair(weights[j], x, y[2 * j], y[2 * j + 1]);
+  }
+
+  static __device__ __forceinline__ void AddPair(const float4& w, const float2& x, float& y0,
+                                                 float& y1) {
+    y0 = fmaf(x.y, w.y, fmaf(x.x, w.x, y0));
+    y1 = fmaf(x.y, w.w, fmaf(x.x, w.z, y1));
+  }
+
+  // Sums over the four lanes of a row; of them each keeps its dimensions, n % 4 == q. A lane halves
+  // what it has twice: it gives away the odd or the even ones, then every other pair.
+  static __device__ __forceinline__ Vector Reduce(const float (&y)[kLaneRows][kOutputs]) {
+    const int q = threadIdx.x % 4;
+    const bool odd = q % 2 != 0, upper = q / 2 != 0;
+    Vector x;
+#pragma unroll
+    for (int m = 0; m < kLaneRows; ++m) {
+      float pair[2 * Base::kHalves] = {};
+#pragma unroll
+      for (int i = 0; i < kOutputs / 2; ++i) {
+        const float given = odd ? y[m][2 * i] : y[m][2 * i + 1];
+        pair[i] = (odd ? y[m][2 * i + 1] : y[m][2 * i]) + __shfl_xor_sync(0xFFFFFFFFu, given, 1);
+      }
+#pragma unroll
+      for (int h = 0; h < Base::kHalves; ++h) {
+        const float given = upper ? pair[2 * h] : pair[2 * h + 1];
+        x.v[m][h] =
+            (upper ? pair[2 * h + 1] : pair[2 * h]) + __shfl_xor_sync(0xFFFFFFFFu, given, 2);
+      }
+    }
+    return x;
   }
 };
 

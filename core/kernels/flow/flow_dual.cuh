@@ -64,6 +64,7 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
   using typename Base::Act;
   using typename Base::Bias;
   using typename Base::Hidden;
+  using typename Base::LastSums;
 
  public:
   using typename Base::Inputs;
@@ -115,7 +116,7 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     Base::First(net, x.value, inputs, sums, unfit);
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) {
-      const Hidden value = Activated(net, l, sums, tangents);
+      const Hidden value = Activated<FlowReader::kSquare>(net, l, sums, tangents);
       BeginProducts();  // keeps the compiler from moving activations behind the barrier
       ProductTurns::Take();
 #pragma unroll
@@ -141,6 +142,7 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
   }
 
   // Of the value; tangents are multiplied with the slopes of hidden layer `layer` there.
+  template <FlowReader kReader>
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
                                                      const LayerSums& sums,
                                                      Hidden (&tangents)[kFlowTangents]) {
@@ -153,8 +155,7 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
         const __half2 scaled = Scaled(by, tangents[t], i, m);
         tangents[t].a[i / 2].halves[i % 2 * 2 + m] = *reinterpret_cast<const uint32_t*>(&scaled);
       }
-      const float2 x = Base::ActivatedPair(sums, i, m, slopes);
-      return PackHalves(x.x, x.y);
+      return Base::template ActivatedPair<kReader>(sums, i, m, slopes);
     });
   }
 
@@ -172,27 +173,22 @@ class FlowDualDevice : public FlowNetDevice<kActivation, kWidth, 2, 1 + kFlowTan
     return __hfma2(by, x, x);
   }
 
-  // The last layer of all in one pass, which activates what it reads.
   static __device__ __forceinline__ LaneDual LastOf(const FlowNetLayout& net, const LayerSums& sums,
-                                                    const Hidden (&tangents)[kFlowTangents]) {
-    float y[1 + kFlowTangents][kLaneRows][2] = {};
+                                                    Hidden (&tangents)[kFlowTangents]) {
+    const Hidden value = Activated<FlowReader::kLast>(net, net.squares, sums, tangents);
+    LastSums y, of_tangents[kFlowTangents];
+    BeginProducts();
+    Base::AddLast(net, value, y);
 #pragma unroll
-    for (int i = 0; i < kWidth / 8; ++i) {
-      KeepOrder(i);
-      const float2 slopes = Base::Slopes(net, net.squares, i);
+    for (int t = 0; t < kFlowTangents; ++t) Base::AddLast(net, tangents[t], of_tangents[t]);
+    EndPart();
+    LaneDual all{.value = Base::OutputsOf(net, y)};
 #pragma unroll
-      for (int m = 0; m < kLaneRows; ++m) {
-        Base::AddLast(net, i, Base::ActivatedPair(sums, i, m, slopes), y[0][m]);
-        const __half2 by = SlopesLessOne(sums, i, m, slopes);
-#pragma unroll
-        for (int t = 0; t < kFlowTangents; ++t) {
-          Base::AddLast(net, i, __half22float2(Scaled(by, tangents[t], i, m)), y[1 + t][m]);
-        }
-      }
+    for (int t = 0; t < kFlowTangents; ++t) {
+      AwaitProducts(of_tangents[t].of[0]);
+      AwaitProducts(of_tangents[t].of[1]);
+      all.tangents[t] = Base::Added(of_tangents[t]);
     }
-    LaneDual all{.value = Base::WithBias(net, Base::Reduce(y[0]))};
-#pragma unroll
-    for (int t = 0; t < kFlowTangents; ++t) all.tangents[t] = Base::Reduce(y[1 + t]);
     return all;
   }
 

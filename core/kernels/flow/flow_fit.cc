@@ -18,8 +18,9 @@ constexpr float kWeightMax = 16384.0f;
 constexpr float kInputMaxMost = 32768.0f;
 // A net whose inputs must be smaller than this does not fit: normals of 24 bits stay below six.
 constexpr float kInputMaxLeast = 8.0f;
-// At -1 a rectifier is |x|, which the kernel's form of it cannot say.
-constexpr float kSlopeLeast = -0.75f;
+// At -1 a rectifier is |x|, which the kernel's form of it cannot say. A slope scales the weights
+// behind it by half of one more.
+constexpr float kSlopeLeast = -0.75f, kSlopeMost = 5.0f;
 
 struct Interval {
   double low, high;
@@ -88,9 +89,9 @@ std::string LayerMisfit(const FlowLayer& layer, int inputs) {
     return "has a weight or bias beyond " + std::to_string(kWeightMax) +
            ", the fused kernel's limit";
   }
-  if (!InRange(layer.slopes, kSlopeLeast, kWeightMax)) {
-    return "has a rectifier's slope below " + std::to_string(kSlopeLeast) +
-           ", the fused kernel's limit";
+  if (!InRange(layer.slopes, kSlopeLeast, kSlopeMost)) {
+    return "has a rectifier's slope below " + std::to_string(kSlopeLeast) + " or beyond " +
+           std::to_string(kSlopeMost) + ", the fused kernel's limits";
   }
   return "";
 }
@@ -135,7 +136,7 @@ FlowScale FlowScaleOf(FlowPrecision precision, FlowActivation activation, const 
   switch (activation) {
     case FlowActivation::kSoftplus: {
       const double rate = (exact ? 1.0 : kFlowSoftplusRate) * std::numbers::log2e;
-      return {.in = rate, .out = 2.0 * rate};
+      return {.in = rate, .out = 2.0 * rate, .shift = exact ? 0.0 : kFlowSoftplusShift};
     }
     case FlowActivation::kSilu:
       if (exact) return {.in = std::numbers::log2e, .out = std::numbers::log2e};

@@ -22,8 +22,9 @@ float FlowInputMax(const FlowNet& net, int dimensions,
 
 // The kernel's activations take in * x and give out * activation(x) (activations.cuh says why): the
 // factors go into the weights.
+// The last layer reads `shift` less than that.
 struct FlowScale {
-  double in = 1.0, out = 1.0;
+  double in = 1.0, out = 1.0, shift = 0.0;
 };
 FlowScale FlowScaleOf(FlowPrecision precision, FlowActivation activation, const FlowLayer& layer,
                       size_t unit);

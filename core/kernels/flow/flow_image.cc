@@ -81,6 +81,7 @@ class Packer {
   void AddExactFirst(const FlowNet& net, FlowNetLayout& layout);
   void AddExactSquares(const FlowNet& net, FlowNetLayout& layout);
   void AddLast(const FlowNet& net, FlowNetLayout& layout);
+  void AddExactLast(const FlowNet& net, FlowNetLayout& layout);
 
   FlowScale ScaleOf(const FlowNet& net, size_t layer, size_t unit) const {
     return FlowScaleOf(precision_, net.activation, net.layers[layer], unit);
@@ -103,11 +104,12 @@ FlowNetLayout Packer::Add(const FlowNet& net) {
   if (precision_ == FlowPrecision::kExact) {
     AddExactFirst(net, layout);
     AddExactSquares(net, layout);
+    AddExactLast(net, layout);
   } else {
     AddFirst(net, layout);
     AddSquares(net, layout);
+    AddLast(net, layout);
   }
-  AddLast(net, layout);
   return layout;
 }
 
@@ -273,8 +275,29 @@ void Packer::AddExactSquares(const FlowNet& net, FlowNetLayout& layout) {
   }
 }
 
-// [pair of columns][pair of outputs]: (out 0, column 0), (out 0, column 1), (out 1, column 0), ...
+// The bias adds what the activations before have less than they should.
 void Packer::AddLast(const FlowNet& net, FlowNetLayout& layout) {
+  const FlowLayer& layer = net.layers.back();
+  const size_t before = net.layers.size() - 2;
+  const size_t inputs = static_cast<size_t>(net.layers[before].outputs);
+  const size_t columns = outputs_ == 2 ? 8 : 2 * kFlowDimensionsMax;
+  layout.last = Reserve(columns * static_cast<size_t>(width_) * sizeof(__half));
+  layout.last_bias = Reserve(kFlowDimensionsMax * sizeof(float));
+  for (int n = 0; n < layer.outputs; ++n) {
+    double bias = layer.bias.empty() ? 0.0 : layer.bias[n];
+    for (size_t k = 0; k < inputs; ++k) {
+      const FlowScale scale = ScaleOf(net, before, k);
+      const double weight = layer.weight[static_cast<size_t>(n) * inputs + k] / scale.out;
+      SetWeight(layout.last, width_, static_cast<int>(k), 2 * n, weight);
+      SetWeight(layout.last, width_, static_cast<int>(k), 2 * n + 1, weight - Rounded(weight));
+      bias += weight * scale.shift;
+    }
+    Set(layout.last_bias, static_cast<size_t>(n), static_cast<float>(bias));
+  }
+}
+
+// [pair of columns][pair of outputs]: (out 0, column 0), (out 0, column 1), (out 1, column 0), ...
+void Packer::AddExactLast(const FlowNet& net, FlowNetLayout& layout) {
   const FlowLayer& layer = net.layers.back();
   const int inputs = InputsOf(net, net.layers.size() - 1, dimensions_);
   layout.last =

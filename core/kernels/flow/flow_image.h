@@ -31,9 +31,11 @@ struct FlowNetLayout {
   uint32_t list = 0;
   int inputs = 0;
   uint32_t first = 0, square = 0, last = 0, last_bias = 0, slopes = 0;
+  // `last`: a matrix whose columns 2 n and 2 n + 1 are the high and the low half of output n's
+  // weights.
   // In kExact: the low halves of the squares' weights; what undoes each square's scale, floats; the
   // hidden biases, floats [layer][width]. There `first` holds floats [input][width], four inputs a
-  // step, and squares have no step for a bias.
+  // step, `last` floats, too, and squares have no step for a bias.
   uint32_t square_low = 0, square_scales = 0, biases = 0;
   int squares = 0;  // layers between the first and the last
   bool reads_first_state = false;

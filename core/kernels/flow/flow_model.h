@@ -20,7 +20,10 @@ enum class FlowPrecision : uint8_t { kFast, kExact };
 
 // In tier fast the kernel computes softplus(x) from 2^-(kFlowSoftplusRate log2(e) |x|)
 // (activations.cuh).
-inline constexpr double kFlowSoftplusRate = 0.988;
+inline constexpr double kFlowSoftplusRate = 0.986;
+// What it takes off the scaled softplus that the last layer reads, whose bias adds it again:
+// numbers near zero lose less by rounding to fp16.
+inline constexpr double kFlowSoftplusShift = 2.0;
 
 inline constexpr int kFlowTangents = 2;
 

@@ -202,11 +202,11 @@ class FlowNetDevice {
     }
   }
 
+  template <FlowReader kReader = FlowReader::kSquare>
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
                                                      const LayerSums& sums) {
     return ForEachPair([&](int i, int m) {
-      const float2 x = ActivatedPair(sums, i, m, Slopes(net, layer, i));
-      return PackHalves(x.x, x.y);
+      return ActivatedPair<kReader>(sums, i, m, Slopes(net, layer, i));
     });
   }
 
@@ -261,38 +261,58 @@ class FlowNetDevice {
   }
 
   // Of columns 8 i + 2 q and the next, of lane row m.
-  static __device__ __forceinline__ float2 ActivatedPair(const LayerSums& sums, int i, int m,
-                                                         const float2& slopes) {
-    return make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
-                       Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+  template <FlowReader kReader>
+  static __device__ __forceinline__ uint32_t ActivatedPair(const LayerSums& sums, int i, int m,
+                                                           const float2& slopes) {
+    return ActivatedHalves<kReader>(sums.v[i][2 * m], sums.v[i][2 * m + 1], slopes);
+  }
+  template <FlowReader kReader>
+  static __device__ __forceinline__ uint32_t ActivatedHalves(float a, float b,
+                                                             const float2& slopes) {
+    return PackHalves(ActivatedFor<Act, kReader>(a, slopes.x),
+                      ActivatedFor<Act, kReader>(b, slopes.y));
   }
 
-  // In fp32.
   static __device__ __forceinline__ Vector Last(const FlowNetLayout& net, const LayerSums& sums) {
-    float y[kLaneRows][kOutputs] = {};
+    const Hidden x = Activated<FlowReader::kLast>(net, net.squares, sums);
+    LastSums y;
+    BeginProducts();
+    AddLast(net, x, y);
+    EndPart();
+    return OutputsOf(net, y);
+  }
+
+  // Of the last layer, whose columns are the high and the low half of each output's weights: the
+  // lane's part of two sums, of every other step, that need not wait for each other.
+  struct LastSums {
+    Sums<8 * kHalves> of[2];
+  };
+  static __device__ __forceinline__ Tiles LastMatrix(const FlowNetLayout& net) {
+    return {Address(net.last), kHalves == 1 ? 0u : kWidth / 8 * kFlowTileBytes};
+  }
+  static __device__ __forceinline__ void AddLast(const FlowNetLayout& net, const Hidden& x,
+                                                 LastSums& y) {
+    const Tiles matrix = LastMatrix(net);
 #pragma unroll
-    for (int i = 0; i < kWidth / 8; ++i) {
-      const float2 slopes = Slopes(net, net.squares, i);
+    for (int k = 0; k < kSteps; ++k) AddNarrowStep(y.of[k % 2], x.a[k], matrix, k, k / 2);
+  }
+  // Once the products are done.
+  static __device__ __forceinline__ Vector OutputsOf(const FlowNetLayout& net, LastSums& y) {
+    AwaitProducts(y.of[0]);
+    AwaitProducts(y.of[1]);
+    return WithBias(net, Added(y));
+  }
+  static __device__ __forceinline__ Vector Added(const LastSums& y) {
+    Vector x;
 #pragma unroll
-      for (int m = 0; m < kLaneRows; ++m) {
-        AddLast(net, i, ActivatedPair(sums, i, m, slopes), y[m]);
+    for (int m = 0; m < kLaneRows; ++m) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        const float(&even)[4] = y.of[0].v[h], (&odd)[4] = y.of[1].v[h];
+        x.v[m][h] = (even[2 * m] + odd[2 * m]) + (even[2 * m + 1] + odd[2 * m + 1]);
       }
     }
-    return WithBias(net, Reduce(y));
-  }
-
-  // y += the last layer's product with x, columns 8 i + 2 q and the next.
-  static __device__ __forceinline__ void AddLast(const FlowNetLayout& net, int i, const float2& x,
-                                                 float (&y)[kOutputs]) {
-    const float4* weights = Image<float4>(net.last) + (i * 4 + threadIdx.x % 4) * (kOutputs / 2);
-#pragma unroll
-    for (int j = 0; j < kOutputs / 2; ++j) AddPair(weights[j], x, y[2 * j], y[2 * j + 1]);
-  }
-
-  static __device__ __forceinline__ void AddPair(const float4& w, const float2& x, float& y0,
-                                                 float& y1) {
-    y0 = fmaf(x.y, w.y, fmaf(x.x, w.x, y0));
-    y1 = fmaf(x.y, w.w, fmaf(x.x, w.z, y1));
+    return x;
   }
 
   static __device__ __forceinline__ Vector WithBias(const FlowNetLayout& net, Vector y) {
@@ -302,30 +322,6 @@ class FlowNetDevice {
           Image<float>(net.last_bias)[threadIdx.x % 4 + 4 * (i % kHalves)];
     }
     return y;
-  }
-
-  // Sums over the four lanes of a row; of them each keeps its dimensions, n % 4 == q. A lane halves
-  // what it has twice: it gives away the odd or the even ones, then every other pair.
-  static __device__ __forceinline__ Vector Reduce(const float (&y)[kLaneRows][kOutputs]) {
-    const int q = threadIdx.x % 4;
-    const bool odd = q % 2 != 0, upper = q / 2 != 0;
-    Vector x;
-#pragma unroll
-    for (int m = 0; m < kLaneRows; ++m) {
-      float pair[2 * kHalves] = {};
-#pragma unroll
-      for (int i = 0; i < kOutputs / 2; ++i) {
-        const float given = odd ? y[m][2 * i] : y[m][2 * i + 1];
-        pair[i] = (odd ? y[m][2 * i + 1] : y[m][2 * i]) + __shfl_xor_sync(0xFFFFFFFFu, given, 1);
-      }
-#pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        const float given = upper ? pair[2 * h] : pair[2 * h + 1];
-        x.v[m][h] =
-            (upper ? pair[2 * h + 1] : pair[2 * h]) + __shfl_xor_sync(0xFFFFFFFFu, given, 2);
-      }
-    }
-    return x;
   }
 };
 

@@ -138,6 +138,10 @@ class FlowSolver {
   }
 
   __device__ __forceinline__ State Correction(float depth, const State& z, uint32_t& unfit) {
+    if constexpr (kKind == FlowSolveKind::kTeam) {
+      return Net::Evaluate(layout_.correction, z, {vectors_, plan_.eps, {depth, depth}}, sums_,
+                           unfit, layout_.correction_activation == FlowActivation::kRectifier);
+    }
     using Rectified = NetOf<FlowActivation::kRectifier>;
     if (layout_.correction_activation == FlowActivation::kRectifier) {
       return Rectified::Evaluate(layout_.correction, z, {vectors_, plan_.eps, {depth, depth}},

@@ -20,10 +20,9 @@ constexpr int FlowTeamWarps(int width) { return width / kTeamColumns; }
 template <int kWidth>
 struct FlowTeamMemory {
   static constexpr int kStride = kWidth + 8;
-  // Two, so that a layer is written while another warp still reads the one before.
-  alignas(16) __half hidden[2][kWarpRows][kStride];
-  float last[kWarpRows][kStride];  // hidden numbers that the last layer reads
-  float outputs[kWarpRows][kFlowDimensionsMax];
+  // Two that squares read, so that a layer is written while another warp still reads the one before,
+  // and one that the last layer reads.
+  alignas(16) __half hidden[3][kWarpRows][kStride];
 };
 
 constexpr int FlowTeamMemoryBytes(int width) {
@@ -39,47 +38,50 @@ __device__ __forceinline__ FlowTeamMemory<kWidth>& TeamMemory() {
 template <FlowActivation kActivation, int kWidth, int kOutputs>
 class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
   using Base = FlowNetDevice<kActivation, kWidth, kOutputs>;
-  using typename Base::Act;
   using typename Base::Bias;
+  using typename Base::LastSums;
+  static constexpr bool kRectifies = kActivation == FlowActivation::kRectifier;
+
+  // Gives access to what a net with rectifiers does with a pair.
+  struct Rectified : FlowNetDevice<FlowActivation::kRectifier, kWidth, kOutputs> {
+    using Of = FlowNetDevice<FlowActivation::kRectifier, kWidth, kOutputs>;
+    using Of::ActivatedHalves;
+    using Of::Slopes;
+  };
 
  public:
   using typename Base::Inputs;
   using typename Base::Vector;
   using LayerSums = Sums<kTeamColumns>;
 
-  // As FlowNetDevice::Evaluate. All warps of the block call it together.
+  // As FlowNetDevice::Evaluate, of a net whose activation is a rectifier where `rectifies`: one code
+  // for both nets, which comes from far for so few rows. All warps of the block call it together.
   static __device__ __forceinline__ Vector Evaluate(const FlowNetLayout& net, const Vector& state,
                                                     const Inputs& inputs, LayerSums& sums,
-                                                    uint32_t& unfit) {
+                                                    uint32_t& unfit,
+                                                    bool rectifies = kRectifies) {
     Base::ForEachInput(net, state, inputs, unfit, [&](const Vector& x, int step, Bias bias) {
       AddVector(net, x, step, bias, sums);
     });
 #pragma unroll 1
     for (int l = 0; l < net.squares; ++l) {
-      auto& hidden = TeamMemory<kWidth>().hidden[l % 2];
-      ForEachPair(net, l, sums, [&](int row, int column, float a, float b) {
-        *reinterpret_cast<uint32_t*>(&hidden[row][column]) = PackHalves(a, b);
-      });
-      if (l == 0) ImageCopy::AwaitSecond();
+      Hidden& hidden = TeamMemory<kWidth>().hidden[l % 2];
+      Write<FlowReader::kSquare>(net, l, rectifies, sums, hidden);
+      if (l == 0) ImageCopy::AwaitSecond();  // for the other warps, too
       const Columns columns = LoadSquare(net, l);
-      __syncthreads();
+      if (l > 0) __syncthreads();
       AddSquare(columns, hidden, sums);
     }
-    auto& last = TeamMemory<kWidth>().last;
-    ForEachPair(net, net.squares, sums, [&](int row, int column, float a, float b) {
-      *reinterpret_cast<float2*>(&last[row][column]) = make_float2(a, b);
-    });
-    if (net.squares == 0) ImageCopy::AwaitSecond();
-    const LastWeights weights(net);
+    if (net.squares == 0) ImageCopy::AwaitSecond();  // and every warp has read what stood there
+    Hidden& hidden = TeamMemory<kWidth>().hidden[2];
+    Write<FlowReader::kLast>(net, net.squares, rectifies, sums, hidden);
+    const LastColumns columns = LoadLast(net);
     __syncthreads();
-    Last(net, weights);
-    __syncthreads();
-    return Outputs();
+    return Last(net, columns, hidden);
   }
 
  private:
   using Hidden = __half[kWarpRows][FlowTeamMemory<kWidth>::kStride];
-  static constexpr int kWarps = FlowTeamWarps(kWidth);
 
   static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
   static __device__ __forceinline__ int Warp() { return static_cast<int>(threadIdx.x) / 32; }
@@ -101,18 +103,20 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
     }
   }
 
-  // write(row, column, a, b): the activated sums of hidden layer `layer`, of a column and the next.
-  template <class Write>
-  static __device__ __forceinline__ void ForEachPair(const FlowNetLayout& net, int layer,
-                                                     const LayerSums& sums, const Write& write) {
+  // The activated sums of hidden layer `layer`.
+  template <FlowReader kReader>
+  static __device__ __forceinline__ void Write(const FlowNetLayout& net, int layer, bool rectifies,
+                                               const LayerSums& sums, Hidden& hidden) {
 #pragma unroll
     for (int i = 0; i < kTeamColumns / 8; ++i) {
       const int tile = Warp() * (kTeamColumns / 8) + i;
-      const float2 slopes = Base::Slopes(net, layer, tile);
+      const float2 slopes = rectifies ? Rectified::Slopes(net, layer, tile) : make_float2(0.0f, 0.0f);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
-        write(Lane() / 4 + 8 * m, 8 * tile + Lane() % 4 * 2, Act::Apply(sums.v[i][2 * m], slopes.x),
-              Act::Apply(sums.v[i][2 * m + 1], slopes.y));
+        const float a = sums.v[i][2 * m], b = sums.v[i][2 * m + 1];
+        *reinterpret_cast<uint32_t*>(&hidden[Lane() / 4 + 8 * m][8 * tile + Lane() % 4 * 2]) =
+            rectifies ? Rectified::template ActivatedHalves<kReader>(a, b, slopes)
+                      : Base::template ActivatedHalves<kReader>(a, b, slopes);
       }
     }
   }
@@ -130,74 +134,45 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
     return columns;
   }
 
-  static __device__ __forceinline__ void AddSquare(const Columns& columns, const Hidden& hidden,
-                                                   LayerSums& sums) {
+  // The part of a warp's lane of step k of what a product multiplies.
+  static __device__ __forceinline__ OperandA LoadHidden(const Hidden& hidden, int k) {
     const uint32_t address = static_cast<uint32_t>(
         __cvta_generic_to_shared(&hidden[Lane() % 8 + Lane() / 8 % 2 * 8][Lane() / 16 * 8]));
+    OperandA a;
+    LoadMatrices(address + k * 32, a.halves);
+    return a;
+  }
+
+  static __device__ __forceinline__ void AddSquare(const Columns& columns, const Hidden& hidden,
+                                                   LayerSums& sums) {
 #pragma unroll
     for (int k = 0; k < Base::kSteps; ++k) {
-      OperandA a;
-      LoadMatrices(address + k * 32, a.halves);
-      AddStep(sums, 0, a, columns.steps[k], k);
+      AddStep(sums, LoadHidden(hidden, k), columns.steps[k], k);
     }
-    AddStep(sums, 0, Base::Ones(), columns.steps[Base::kSteps], Base::kSteps);
+    AddStep(sums, Base::Ones(), columns.steps[Base::kSteps], Base::kSteps);
   }
 
-  // In the last layer four lanes have a row's columns and a pair of outputs.
-  static constexpr int kPairs = kOutputs / 2, kLanes = 4 * kPairs;
-  static constexpr int kRows = kWarpRows / kWarps;  // of a warp
-  static constexpr int kRowsAtOnce = kRows * kLanes <= 32 ? kRows : 32 / kLanes;
-  static __device__ __forceinline__ bool HasLastRow() { return Lane() < kRowsAtOnce * kLanes; }
-  static __device__ __forceinline__ int LastPair() { return Lane() / 4 % kPairs; }
-
-  // Loaded like Columns.
-  struct LastWeights {
-    __device__ __forceinline__ explicit LastWeights(const FlowNetLayout& net) {
-      if (!HasLastRow()) return;
-      const float4* from = Image<float4>(net.last) + Lane() % 4 * kPairs + LastPair();
-#pragma unroll
-      for (int k = 0; k < kWidth / 8; ++k) of[k] = from[k * kLanes];
-    }
-    float4 of[kWidth / 8];
+  // Every warp makes the last layer for itself: shorter than telling the others.
+  struct LastColumns {
+    OperandB steps[Base::kSteps];
   };
 
-  static __device__ __forceinline__ void Last(const FlowNetLayout& net,
-                                              const LastWeights& weights) {
-    constexpr uint32_t kInUse = 0xFFFFFFFFu >> (32 - kRowsAtOnce * kLanes);
-    if (!HasLastRow()) return;
-    auto& memory = TeamMemory<kWidth>();
-    const int q = Lane() % 4;
-#pragma unroll 1
-    for (int i = 0; i < kRows; i += kRowsAtOnce) {
-      const int row = Warp() * kRows + i + Lane() / kLanes;
-      float y[2] = {};
+  static __device__ __forceinline__ LastColumns LoadLast(const FlowNetLayout& net) {
+    const Tiles matrix = Base::LastMatrix(net);
+    LastColumns columns;
 #pragma unroll
-      for (int k = 0; k < kWidth / 8; ++k) {
-        const float2 x = *reinterpret_cast<const float2*>(&memory.last[row][8 * k + 2 * q]);
-        Base::AddPair(weights.of[k], x, y[0], y[1]);
-      }
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        y[n] += __shfl_xor_sync(kInUse, y[n], 1);
-        y[n] += __shfl_xor_sync(kInUse, y[n], 2);
-        if (q == 0) {
-          memory.outputs[row][2 * LastPair() + n] =
-              y[n] + Image<float>(net.last_bias)[2 * LastPair() + n];
-        }
-      }
-    }
+    for (int k = 0; k < Base::kSteps; ++k) columns.steps[k] = LoadStep(matrix, k, 0);
+    return columns;
   }
 
-  static __device__ __forceinline__ Vector Outputs() {
-    Vector y;
+  static __device__ __forceinline__ Vector Last(const FlowNetLayout& net,
+                                                const LastColumns& columns, const Hidden& hidden) {
+    LastSums y;
 #pragma unroll
-    for (int i = 0; i < kLaneRows * Base::kHalves; ++i) {
-      const int row = Lane() / 4 + i / Base::kHalves * 8, n = Lane() % 4 + i % Base::kHalves * 4;
-      if (n < kOutputs) {
-        y.v[i / Base::kHalves][i % Base::kHalves] = TeamMemory<kWidth>().outputs[row][n];
-      }
+    for (int k = 0; k < Base::kSteps; ++k) {
+      AddStep(y.of[k % 2], LoadHidden(hidden, k), columns.steps[k], k / 2);
     }
-    return y;
+    return Base::WithBias(net, Base::Added(y));
   }
 };
 

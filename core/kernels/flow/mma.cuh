@@ -70,7 +70,7 @@ __device__ __forceinline__ void LoadMatrices(uint32_t address, uint32_t (&to)[4]
                : "memory");
 }
 
-// Of columns 8 i to 8 i + 15 and a step of depths.
+// Of columns 8 i to 8 i + 15 and a step of depths. A matrix of eight columns has stride 0.
 __device__ __forceinline__ OperandB LoadStep(const Tiles& b, int step, int i) {
   const uint32_t lane = threadIdx.x % 32;
   OperandB operand;
@@ -80,19 +80,31 @@ __device__ __forceinline__ OperandB LoadStep(const Tiles& b, int step, int i) {
   return operand;
 }
 
+// To the sums of one tile of columns, by the warp alone.
+__device__ __forceinline__ void AddTile(float (&v)[4], const OperandA& a, uint32_t b0, uint32_t b1,
+                                        int keep) {
+  if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+      : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]), "r"(b0), "r"(b1));
+}
+
 // To the sums of columns 8 i to 8 i + 15, by the warp alone.
 template <int kColumns>
 __device__ __forceinline__ void AddStep(Sums<kColumns>& d, int i, const OperandA& a,
                                         const OperandB& b, int keep) {
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    float(&v)[4] = d.v[i + j];
-    if (keep == 0) v[0] = v[1] = v[2] = v[3] = 0.0f;
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-        : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
-          "r"(b.halves[2 * j]), "r"(b.halves[2 * j + 1]));
+  for (int j = 0; j < 2; ++j) AddTile(d.v[i + j], a, b.halves[2 * j], b.halves[2 * j + 1], keep);
+}
+
+// To the sums of all columns, which are 8 or 16, by the warp alone.
+template <int kColumns>
+__device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, const OperandB& b,
+                                        int keep) {
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+    AddTile(d.v[j], a, b.halves[2 * j], b.halves[2 * j + 1], keep);
   }
 }
 
@@ -107,6 +119,29 @@ __device__ __forceinline__ void AddStep(Sums<kColumns>& d, const OperandA& a, co
 #if HYPERSERVE_WGMMA
 
 #define HS_SUMS(v) "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+
+// By a warpgroup, of a matrix of few columns.
+__device__ __forceinline__ void AddNarrowStep(Sums<8>& d, const OperandA& a, const Tiles& b,
+                                              int step, int keep) {
+  asm volatile(
+      "{ .reg .pred keep; .reg .b64 b; setp.ne.b32 keep, %10, 0; mov.b64 b, {%8, %9}; "
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, b, "
+      "keep, 1, 1, 0; }"
+      : HS_SUMS(d.v[0])
+      : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
+        "r"(b.start + step * (2 * kFlowTileBytes / 16)), "r"(b.stride), "r"(keep));
+}
+
+__device__ __forceinline__ void AddNarrowStep(Sums<16>& d, const OperandA& a, const Tiles& b,
+                                              int step, int keep) {
+  asm volatile(
+      "{ .reg .pred keep; .reg .b64 b; setp.ne.b32 keep, %14, 0; mov.b64 b, {%12, %13}; "
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, b, keep, 1, 1, 0; }"
+      : HS_SUMS(d.v[0]), HS_SUMS(d.v[1])
+      : "r"(a.halves[0]), "r"(a.halves[1]), "r"(a.halves[2]), "r"(a.halves[3]),
+        "r"(b.start + step * (2 * kFlowTileBytes / 16)), "r"(b.stride), "r"(keep));
+}
 
 __device__ __forceinline__ void AddStep(Sums<64>& d, const OperandA& a, const Tiles& b, int step,
                                         int keep) {
@@ -205,6 +240,11 @@ class ProductTurns {
 
 #else
 
+template <int kColumns>
+__device__ __forceinline__ void AddNarrowStep(Sums<kColumns>& d, const OperandA& a, const Tiles& b,
+                                              int step, int keep) {
+  AddStep(d, a, LoadStep(b, step, 0), keep);
+}
 __device__ __forceinline__ void BeginProducts() {}
 __device__ __forceinline__ void EndPart() {}
 __device__ __forceinline__ void AwaitAllButLastPart() {}

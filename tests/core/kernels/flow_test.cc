@@ -231,6 +231,8 @@ TEST(FlowFit, SaysWhatDoesNotFit) {
   EXPECT_NE(misfit([](FlowModel& m) { m.field.layers[2].bias.pop_back(); }), "");
   EXPECT_NE(misfit([](FlowModel& m) { m.field.inputs.push_back(FlowInput::kStep); }), "");
   EXPECT_NE(misfit([](FlowModel& m) { m.correction->layers[0].slopes[0] = -1.0f; }), "");
+  // Half of one more times the largest weight would leave fp16.
+  EXPECT_NE(misfit([](FlowModel& m) { m.correction->layers[0].slopes[0] = 8.0f; }), "");
   EXPECT_NE(misfit([](FlowModel& m) { m.correction->activation = FlowActivation::kTanh; }), "");
   // Each layer multiplies by a hundred: fp16 ends at an input of about one.
   EXPECT_NE(misfit([](FlowModel& m) {
