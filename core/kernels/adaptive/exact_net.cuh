@@ -160,8 +160,10 @@ class FlowExactDevice
       const float2 slopes = Base::Slopes(net, net.squares, i);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
-        AddLast(net, i, make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
-                            Act::Apply(sums.v[i][2 * m + 1], slopes.y)), y[m]);
+        AddLast(net, i,
+                make_float2(Act::Apply(sums.v[i][2 * m], slopes.x),
+                            Act::Apply(sums.v[i][2 * m + 1], slopes.y)),
+                y[m]);
       }
     }
     return Base::WithBias(net, Reduce(y));

@@ -205,9 +205,8 @@ class FlowNetDevice {
   template <FlowReader kReader = FlowReader::kSquare>
   static __device__ __forceinline__ Hidden Activated(const FlowNetLayout& net, int layer,
                                                      const LayerSums& sums) {
-    return ForEachPair([&](int i, int m) {
-      return ActivatedPair<kReader>(sums, i, m, Slopes(net, layer, i));
-    });
+    return ForEachPair(
+        [&](int i, int m) { return ActivatedPair<kReader>(sums, i, m, Slopes(net, layer, i)); });
   }
 
   // pair(i, m): the halves of columns 8 i + 2 q and the next, of lane row m.

@@ -20,8 +20,8 @@ constexpr int FlowTeamWarps(int width) { return width / kTeamColumns; }
 template <int kWidth>
 struct FlowTeamMemory {
   static constexpr int kStride = kWidth + 8;
-  // Two that squares read, so that a layer is written while another warp still reads the one before,
-  // and one that the last layer reads.
+  // Two that squares read, so that a layer is written while another warp still reads the one
+  // before, and one that the last layer reads.
   alignas(16) __half hidden[3][kWarpRows][kStride];
 };
 
@@ -54,12 +54,12 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
   using typename Base::Vector;
   using LayerSums = Sums<kTeamColumns>;
 
-  // As FlowNetDevice::Evaluate, of a net whose activation is a rectifier where `rectifies`: one code
-  // for both nets, which comes from far for so few rows. All warps of the block call it together.
+  // As FlowNetDevice::Evaluate, of a net whose activation is a rectifier where `rectifies`: one
+  // code for both nets, which comes from far for so few rows. All warps of the block call it
+  // together.
   static __device__ __forceinline__ Vector Evaluate(const FlowNetLayout& net, const Vector& state,
                                                     const Inputs& inputs, LayerSums& sums,
-                                                    uint32_t& unfit,
-                                                    bool rectifies = kRectifies) {
+                                                    uint32_t& unfit, bool rectifies = kRectifies) {
     Base::ForEachInput(net, state, inputs, unfit, [&](const Vector& x, int step, Bias bias) {
       AddVector(net, x, step, bias, sums);
     });
@@ -110,7 +110,8 @@ class FlowTeamDevice : public FlowNetDevice<kActivation, kWidth, kOutputs> {
 #pragma unroll
     for (int i = 0; i < kTeamColumns / 8; ++i) {
       const int tile = Warp() * (kTeamColumns / 8) + i;
-      const float2 slopes = rectifies ? Rectified::Slopes(net, layer, tile) : make_float2(0.0f, 0.0f);
+      const float2 slopes =
+          rectifies ? Rectified::Slopes(net, layer, tile) : make_float2(0.0f, 0.0f);
 #pragma unroll
       for (int m = 0; m < kLaneRows; ++m) {
         const float a = sums.v[i][2 * m], b = sums.v[i][2 * m + 1];
