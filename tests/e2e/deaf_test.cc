@@ -1,4 +1,5 @@
-// A daemon whose listener accepts no more notices it and ends, so that its supervisor starts another.
+// A daemon whose listener accepts no more notices it and ends, so that its supervisor starts
+// another.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -71,8 +72,8 @@ TEST(Deaf, EndsNonZeroWhereAListenerAcceptsNoMore) {
     daemons.push_back(*std::move(daemon));
   }
   const std::vector<std::string> names = {"address", "admin_address", "http_address"};
-  const std::vector<std::string> addresses = {
-      daemons[0]->address(), daemons[1]->admin_address(), daemons[2]->http_address()};
+  const std::vector<std::string> addresses = {daemons[0]->address(), daemons[1]->admin_address(),
+                                              daemons[2]->http_address()};
   for (size_t i = 0; i < daemons.size(); ++i) {
     const int fault = Deafen(daemons[i]->id(), PortOf(addresses[i]));
     if (fault == EPERM || fault == ENOSYS) {
