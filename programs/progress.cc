@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "programs/time_after.h"
 
 namespace hyperserve {
 namespace {
@@ -25,6 +26,11 @@ std::string DurationText(double seconds) {
   const int whole = static_cast<int>(std::lround(std::min(seconds, kMost)));
   if (whole < 60) return absl::StrCat(whole, " s");
   return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
+}
+
+std::string LeftText(double own, double whole) {
+  if (!std::isnan(whole)) return absl::StrCat("  ", DurationText(whole), " left");
+  return std::isnan(own) ? "" : absl::StrCat("  ", DurationText(own), " left of this part");
 }
 
 Progress::Progress(std::string what, int64_t total, std::string unit,
@@ -61,8 +67,8 @@ void Progress::Advance(int64_t more, const std::function<std::string()>& figures
   absl::StrAppend(&line, " ", unit_);
   if (figures) absl::StrAppend(&line, "  ", figures());
   if (total_ > 0 && done_ > 0) {
-    const double left = SecondsLeft(std::chrono::duration<double>(now - start_).count());
-    if (!std::isnan(left)) absl::StrAppend(&line, "  ", DurationText(left), " left");
+    const double own = SecondsLeft(std::chrono::duration<double>(now - start_).count());
+    absl::StrAppend(&line, LeftText(own, WholeTimeLeft(own)));
   }
   std::fprintf(stderr, "%s%s%s", terminal_ ? kClearLine : "", line.c_str(), terminal_ ? "" : "\n");
   std::fflush(stderr);

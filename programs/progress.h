@@ -12,13 +12,17 @@ namespace hyperserve {
 
 // Rounded to seconds: "42 s", "3 min 05 s". Pure.
 std::string DurationText(double seconds);
+// The end of a line: "  42 s left", where `whole` is NaN "  7 s left of this part", where both are
+// nothing. Pure.
+std::string LeftText(double own, double whole);
 
 // Advance may be called from any thread.
 class Progress {
  public:
   // `what` and `unit` stand around the counts: "classify: 128/1000 rows  2 s left". A `total` of 0
   // means unknown. `seconds_left` tells the time that the work has left, NaN where it is not known;
-  // without it, the units are taken to cost the same.
+  // without it, the units are taken to cost the same. A line tells the time until the end of all
+  // (WholeTimeLeft); where that is not known, what this work has left "of this part".
   Progress(std::string what, int64_t total, std::string unit,
            std::function<double()> seconds_left = nullptr);
   // Clears the line on a terminal.

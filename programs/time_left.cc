@@ -11,10 +11,13 @@ size_t TimeLeft::Expect(int64_t pieces, double cost) {
 }
 
 void TimeLeft::Note(size_t kind, double seconds) {
-  Kind& one = kinds_[kind];
-  one.left = std::max<int64_t>(one.left - 1, 0);
-  ++one.done;
-  one.seconds += seconds;
+  Skip(kind, 1);
+  Add(kind, seconds);
+}
+
+void TimeLeft::Add(size_t kind, double seconds) {
+  ++kinds_[kind].done;
+  kinds_[kind].seconds += seconds;
 }
 
 void TimeLeft::Skip(size_t kind, int64_t pieces) {
@@ -30,8 +33,8 @@ double TimeLeft::noted_seconds() const {
 double TimeLeft::Seconds() const {
   double cost = 0, left = 0;
   for (const Kind& kind : kinds_) cost += kind.cost * static_cast<double>(kind.done);
-  if (cost <= 0) return std::numeric_limits<double>::quiet_NaN();
-  const double seconds_per_cost = noted_seconds() / cost;
+  if (cost <= 0 && costs_ == Costs::kAnyUnit) return std::numeric_limits<double>::quiet_NaN();
+  const double seconds_per_cost = cost > 0 ? noted_seconds() / cost : 1;
   for (const Kind& kind : kinds_) {
     const double each = kind.done > 0 ? kind.seconds / static_cast<double>(kind.done)
                                       : kind.cost * seconds_per_cost;

@@ -12,6 +12,10 @@ namespace hyperserve {
 
 class TimeLeft {
  public:
+  // kSeconds: costs are good guesses of seconds, so Seconds is known before the first piece.
+  enum class Costs { kAnyUnit, kSeconds };
+  explicit TimeLeft(Costs costs = Costs::kAnyUnit) : costs_(costs) {}
+
   // Expects `pieces` more of a new kind and returns its number. `cost`, above 0: what a piece will
   // take, in any unit that all kinds share; it counts until the first piece of the kind is done.
   size_t Expect(int64_t pieces, double cost);
@@ -19,26 +23,31 @@ class TimeLeft {
   void Note(size_t kind, double seconds);
   // Pieces of the kind that are not to be done. Precondition: Expect returned the kind.
   void Skip(size_t kind, int64_t pieces);
-  // Calls `work`, notes the time that it took, and returns what it returns.
+  // Calls `work`, notes the time that it took, and returns what it returns. While it runs, Seconds
+  // is what the other pieces will take.
   template <class Work>
   auto Timed(size_t kind, const Work& work) {
     const auto start = std::chrono::steady_clock::now();
+    Skip(kind, 1);
     auto result = work();
-    Note(kind, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    Add(kind, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     return result;
   }
 
   double noted_seconds() const;  // of all pieces so far
-  // Until the last expected piece is done; NaN where nothing was noted yet.
+  // Until the last expected piece is done; NaN where nothing was noted yet, but see Costs.
   double Seconds() const;
 
  private:
+  void Add(size_t kind, double seconds);
+
   struct Kind {
     int64_t left = 0;
     double cost = 0;
     int64_t done = 0;
     double seconds = 0;  // of those that are done
   };
+  Costs costs_;
   std::vector<Kind> kinds_;
 };
 

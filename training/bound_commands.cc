@@ -8,6 +8,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "programs/time_after.h"
 #include "training/bounds/bounds.h"
 #include "training/bounds/coverage.h"
 #include "training/command_options.h"
@@ -38,6 +39,7 @@ absl::StatusOr<LearnedFolder> FindLearned(const TrainingRun& run) {
 
 absl::Status FitBounds(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  const TimeAfter unknown;
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_ASSIGN_OR_RETURN(const LearnedFolder learned, FindLearned(*run));
   HS_ASSIGN_OR_RETURN(GenerationFiles files, ReadGeneration(learned.generation_folder));
@@ -66,6 +68,7 @@ absl::Status FitBounds(const CommandOptions& options) {
 
 absl::Status ShowCoverage(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  const TimeAfter unknown;
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_ASSIGN_OR_RETURN(LearnedFolder learned, FindLearned(*run));
   if (!options.from.empty()) learned.generation_folder = options.from;

@@ -1,6 +1,6 @@
 #include "training/commands.h"
 
-#include <functional>
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_format.h"
@@ -9,6 +9,7 @@
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
 #include "core/io/file.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
@@ -17,6 +18,8 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "programs/time_after.h"
+#include "programs/time_left.h"
 #include "training/bounds/bounds.h"
 #include "training/measure/calibrate.h"
 #include "training/measure/judge.h"
@@ -31,25 +34,43 @@
 namespace hyperserve {
 namespace {
 
-absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
-    const TrainingRun& run, const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
+std::vector<Plan> PlansOf(const HypersolverSpec& spec) {
   std::vector<Plan> plans;
-  for (const int steps : correction->spec().steps) {
+  for (const int steps : spec.steps) {
     plans.push_back(
-        {.choice =
-             FixedPlan{.method = correction->spec().method, .steps = steps, .hypersolved = true}});
+        {.choice = FixedPlan{.method = spec.method, .steps = steps, .hypersolved = true}});
   }
-  HS_ASSIGN_OR_RETURN(auto measured,
-                      MeasurePlans(run.recipe, plans, correction, rivals.measurer()));
+  return plans;
+}
+
+int64_t MostMacs(const Model& model, const Hypersolver& correction) {
+  int64_t most = 0;
+  for (const Plan& plan : PlansOf(correction.spec())) {
+    most = std::max(most, PlanMacs(model, &correction, *plan.fixed()));
+  }
+  return most;
+}
+
+absl::StatusOr<std::vector<PlanCalibration>> MeasureCorrection(
+    const TrainingRun& run, const Model& model,
+    const std::shared_ptr<const Hypersolver>& correction, Rivals& rivals) {
+  TimeAfter after;
+  after.Set(rivals.Seconds(MostMacs(model, *correction)));
+  HS_ASSIGN_OR_RETURN(auto measured, MeasurePlans(run.recipe, PlansOf(correction->spec()),
+                                                  correction, rivals.measurer()));
+  after.Set(0);
   HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, measured));
   return measured;
 }
 
-// A correction that was measured: its method's folder and its generation's.
+// A correction of the model: its method's folder, its generation's, and its plans once they are
+// measured.
 struct MeasuredCorrection {
   std::string folder, generation_folder;
-  Direction direction;
-  std::vector<PlanCalibration> plans;
+  std::shared_ptr<const Hypersolver> correction;
+  std::vector<PlanCalibration> plans = {};
+
+  Direction direction() const { return correction->spec().direction; }
 };
 
 // Chooses the default plan among the classical plans and those of corrections, which run in the
@@ -58,20 +79,15 @@ std::optional<Plan> ChooseDefault(const TrainingRun& run, const Model& model,
                                   std::vector<PlanCalibration> plans,
                                   const std::vector<MeasuredCorrection>& corrections) {
   for (const MeasuredCorrection& one : corrections) {
-    if (one.direction != ServedDirection(model.spec())) continue;
+    if (one.direction() != ServedDirection(model.spec())) continue;
     plans.insert(plans.end(), one.plans.begin(), one.plans.end());
   }
   return DefaultAmong(run.recipe, plans);
 }
 
-// What MeasureCorrections does with each correction.
-using PlansOf = std::function<absl::StatusOr<std::vector<PlanCalibration>>(
-    const std::string& generation_folder, const std::shared_ptr<const Hypersolver>& correction)>;
-
-// The plans of each correction's served generation, or its newest.
-absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const TrainingRun& run,
-                                                               const Model& model,
-                                                               const PlansOf& plans_of) {
+// Each correction's served generation, or its newest; without plans.
+absl::StatusOr<std::vector<MeasuredCorrection>> LoadCorrections(const TrainingRun& run,
+                                                                const Model& model) {
   std::vector<MeasuredCorrection> corrections;
   for (const MethodChoice& method : ListHypersolverMethods(run.model_folder)) {
     const std::string folder = HypersolverFolder(run.model_folder, method);
@@ -84,30 +100,53 @@ absl::StatusOr<std::vector<MeasuredCorrection>> EachCorrection(const TrainingRun
                     correction.status().message());
       continue;
     }
-    HS_ASSIGN_OR_RETURN(auto plans, plans_of(generation_folder, *correction));
-    corrections.push_back(
-        {folder, generation_folder, (*correction)->spec().direction, std::move(plans)});
+    corrections.push_back({folder, generation_folder, *correction});
   }
   return corrections;
 }
 
-// Measures them on the held-out rows. `served` are the rivals of the served direction.
-absl::StatusOr<std::vector<MeasuredCorrection>> MeasureCorrections(
-    const TrainingRun& run, const std::shared_ptr<const Model>& model,
-    const std::string& data_folder, Rivals& served) {
+// About what MeasureCorrections will take, for progress only. What a correction brings in rivals of
+// the served direction, no later one does again.
+TimeLeft PredictCorrections(const TrainingRun& run, const Model& model,
+                            const std::vector<MeasuredCorrection>& corrections, Rivals& served) {
+  TimeLeft time_left(TimeLeft::Costs::kSeconds);
+  double counted = 0;  // rivals of the served direction
+  for (const MeasuredCorrection& one : corrections) {
+    const Measurer& measurer = served.measurer();
+    double seconds =
+        PlansSeconds(run.recipe, PlansOf(one.correction->spec()), one.correction, measurer);
+    const double rivals = served.Seconds(MostMacs(model, *one.correction));
+    if (one.direction() != ServedDirection(model.spec())) {
+      seconds += measurer.reference_seconds() + rivals;
+    } else {
+      seconds += std::max(rivals - counted, 0.0);
+      counted = std::max(counted, rivals);
+    }
+    time_left.Expect(1, seconds);
+  }
+  return time_left;
+}
+
+// Measures them on the held-out rows, each a piece of `time_left`. `served` are the rivals of the
+// served direction.
+absl::Status MeasureCorrections(const TrainingRun& run, const std::shared_ptr<const Model>& model,
+                                const std::string& data_folder, Rivals& served, TimeLeft& time_left,
+                                std::vector<MeasuredCorrection>& corrections) {
   using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
-  return EachCorrection(
-      run, *model,
-      [&](const std::string&, const std::shared_ptr<const Hypersolver>& correction) -> Plans {
-        const Direction direction = correction->spec().direction;
-        if (direction == ServedDirection(model->spec())) {
-          return MeasureCorrection(run, correction, served);
-        }
-        HS_ASSIGN_OR_RETURN(Measurer measurer, HeldOutMeasurer(run.recipe, *run.runtime, model,
-                                                               direction, data_folder));
-        Rivals rivals(*model, measurer);
-        return MeasureCorrection(run, correction, rivals);
-      });
+  const auto measure = [&](const MeasuredCorrection& one) -> Plans {
+    if (one.direction() == ServedDirection(model->spec())) {
+      return MeasureCorrection(run, *model, one.correction, served);
+    }
+    HS_ASSIGN_OR_RETURN(Measurer measurer, HeldOutMeasurer(run.recipe, *run.runtime, model,
+                                                           one.direction(), data_folder));
+    Rivals rivals(*model, measurer);
+    return MeasureCorrection(run, *model, one.correction, rivals);
+  };
+  for (size_t i = 0; i < corrections.size(); ++i) {
+    HS_ASSIGN_OR_RETURN(corrections[i].plans,
+                        time_left.Timed(i, [&] { return measure(corrections[i]); }));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Calibration> ReadCalibrationOf(const Model& model, const std::string& folder) {
@@ -122,13 +161,11 @@ absl::StatusOr<Calibration> ReadCalibrationOf(const Model& model, const std::str
 // Chooses the default plan again, among what stands in the files.
 absl::Status ChooseAmongMeasured(const TrainingRun& run, const Model& model) {
   HS_ASSIGN_OR_RETURN(Calibration calibration, ReadCalibrationOf(model, run.model_folder));
-  using Plans = absl::StatusOr<std::vector<PlanCalibration>>;
-  HS_ASSIGN_OR_RETURN(
-      const auto corrections,
-      EachCorrection(run, model, [&](const std::string& folder, const auto&) -> Plans {
-        HS_ASSIGN_OR_RETURN(auto one, ReadCalibrationOf(model, folder));
-        return std::move(one.plans);
-      }));
+  HS_ASSIGN_OR_RETURN(auto corrections, LoadCorrections(run, model));
+  for (MeasuredCorrection& one : corrections) {
+    HS_ASSIGN_OR_RETURN(Calibration measured, ReadCalibrationOf(model, one.generation_folder));
+    one.plans = std::move(measured.plans);
+  }
   calibration.default_error = run.recipe.calibrate().default_error();
   calibration.default_plan = ChooseDefault(run, model, calibration.plans, corrections);
   HS_RETURN_IF_ERROR(
@@ -160,6 +197,17 @@ absl::StatusOr<GenerationFiles> Renewed(const TrainingRun& run, const BoundOptio
   return files;
 }
 
+// About what Renewed will take of all of them.
+double RenewalSeconds(const TrainingRun& run, const std::vector<MeasuredCorrection>& corrections,
+                      const Measurer& measurer) {
+  double seconds = 0;
+  for (const MeasuredCorrection& one : corrections) {
+    const HypersolverSpec& spec = one.correction->spec();
+    if (spec.learned()) seconds += BoundSeconds(run.recipe, spec, measurer);
+  }
+  return seconds;
+}
+
 }  // namespace
 
 absl::Status Calibrate(const CommandOptions& options) {
@@ -169,14 +217,20 @@ absl::Status Calibrate(const CommandOptions& options) {
   }
   HS_ASSIGN_OR_RETURN(const auto model, LoadBase(*run));
   if (options.measured) return ChooseAmongMeasured(*run, *model);
+  HS_ASSIGN_OR_RETURN(auto corrections, LoadCorrections(*run, *model));
+  TimeAfter after;
   HS_ASSIGN_OR_RETURN(Measurer measurer,
                       HeldOutMeasurer(run->recipe, *run->runtime, model,
                                       ServedDirection(model->spec()), options.data));
   Rivals rivals(*model, measurer);
+  TimeLeft time_left = PredictCorrections(*run, *model, corrections, rivals);
+  TimeAfter bounds;
+  bounds.SetRough(options.renew ? RenewalSeconds(*run, corrections, measurer) : 0);
+  after.Set([&] { return time_left.Seconds(); });
   HS_ASSIGN_OR_RETURN(Calibration calibration,
                       CalibrateModel(run->recipe, *run->runtime, *model, rivals));
-  HS_ASSIGN_OR_RETURN(const std::vector<MeasuredCorrection> corrections,
-                      MeasureCorrections(*run, model, options.data, rivals));
+  HS_RETURN_IF_ERROR(MeasureCorrections(*run, model, options.data, rivals, time_left, corrections));
+  bounds.Set(kTimeUnknown);
   std::vector<PlanCalibration> shown = calibration.plans;
   std::vector<std::pair<std::string, GenerationFiles>> renewed;  // by folder
   for (const MeasuredCorrection& correction : corrections) {
@@ -205,6 +259,7 @@ absl::Status Calibrate(const CommandOptions& options) {
 absl::Status Report(const CommandOptions& options) {
   if (options.html.empty()) return absl::InvalidArgumentError("report takes --html=FILE");
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  const TimeAfter unknown;
   HS_ASSIGN_OR_RETURN(
       const ReportContent content,
       GatherReport(run->recipe, *run->runtime, run->model_folder, options.data, run->field_code));
@@ -221,6 +276,7 @@ absl::Status Report(const CommandOptions& options) {
 absl::Status RunPaperExperiment(const CommandOptions& options) {
   if (options.picture.empty()) return absl::InvalidArgumentError("experiment takes --picture=FILE");
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  const TimeAfter unknown;
   HS_ASSIGN_OR_RETURN(
       const Experiment experiment,
       RunExperiment(run->recipe, *run->runtime, run->model_folder, options.data, run->field_code));
@@ -232,6 +288,7 @@ absl::Status RunPaperExperiment(const CommandOptions& options) {
 
 absl::Status Judge(const CommandOptions& options) {
   HS_ASSIGN_OR_RETURN(const auto run, Begin(options));
+  const TimeAfter unknown;
   HS_ASSIGN_OR_RETURN(const auto model, Model::Load(run->model_folder, run->field_code));
   HS_RETURN_IF_ERROR(CheckHeldOut(run->recipe, model->spec(), options.data));
   HS_ASSIGN_OR_RETURN(const std::string quality,

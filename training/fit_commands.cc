@@ -22,6 +22,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "programs/time_after.h"
 #include "training/bounds/bounds.h"
 #include "training/command_options.h"
 #include "training/commands.h"
@@ -142,6 +143,17 @@ absl::Status WriteCurves(const CommandOptions& options, const std::vector<Curve>
   return WriteFileAtomically(options.curve, CurvesText(curves));
 }
 
+absl::Status AddBounds(const TrainingRun& run, const HypersolverFitOptions& fit,
+                       GenerationFiles& files) {
+  const TimeAfter unknown;
+  const BoundOptions bounds{.model = fit.model,
+                            .data_folder = fit.data_folder,
+                            .device = fit.device,
+                            .runtime = fit.runtime};
+  HS_RETURN_IF_ERROR(FitDistances(run.recipe, bounds, files));
+  return CalibrateBounds(run.recipe, bounds, files);
+}
+
 std::string MemoryRemark(at::Device device) {
   const std::string text = DeviceMemoryText(device);
   return text.empty() ? text : "; " + text;
@@ -164,16 +176,22 @@ absl::Status TrainModel(const CommandOptions& options) {
   const auto checkpoints =
       CheckpointsOf(*run, options, options.models, "model", {{"start", Sha256Hex(fit.start_from)}});
   fit.checkpoints = checkpoints.get();
+  fit.seconds_after = [&](const std::shared_ptr<const Model>& untrained) {
+    return CalibrationSeconds(run->recipe, *run->runtime, untrained, options.data);
+  };
   HS_ASSIGN_OR_RETURN(const ModelFiles files,
                       FitModel(run->recipe, options.data, run->device, fit));
+  TimeAfter after;
   const std::string trained = run->TimeText();
   HS_ASSIGN_OR_RETURN(const auto model, Model::FromBytes(files.model_json, files.weights));
   HS_ASSIGN_OR_RETURN(Measurer measurer,
                       HeldOutMeasurer(run->recipe, *run->runtime, model,
                                       ServedDirection(model->spec()), options.data));
+  after.Set(measurer.reference_seconds());  // Quality solves it once more
   Rivals rivals(*model, measurer);
   HS_ASSIGN_OR_RETURN(const Calibration calibration,
                       CalibrateModel(run->recipe, *run->runtime, *model, rivals));
+  after.Set(0);
   HS_ASSIGN_OR_RETURN(const std::string quality,
                       Quality(run->recipe, *run->runtime, model, options.data));
   HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {
@@ -220,17 +238,16 @@ absl::Status TrainHypersolver(const CommandOptions& options) {
         CheckpointsOf(*run, options, repository, RunName(*run, options), std::move(identity));
   }
   fit.checkpoints = checkpoints.get();
+  // Those of a part would be lost when it is joined.
+  const bool bounded = learned && options.evaluations.empty();
+  if (bounded) {
+    fit.seconds_after = [&](const HypersolverSpec& spec, const Measurer& held_out) {
+      return BoundSeconds(run->recipe, spec, held_out);
+    };
+  }
   HS_ASSIGN_OR_RETURN(FittedHypersolver fitted,
                       learned ? FitLearned(run->recipe, fit) : FitHypersolver(run->recipe, fit));
-  // Those of a part would be lost when it is joined.
-  if (learned && options.evaluations.empty()) {
-    const BoundOptions bounds{.model = fit.model,
-                              .data_folder = options.data,
-                              .device = run->device,
-                              .runtime = run->runtime.get()};
-    HS_RETURN_IF_ERROR(FitDistances(run->recipe, bounds, fitted.files));
-    HS_RETURN_IF_ERROR(CalibrateBounds(run->recipe, bounds, fitted.files));
-  }
+  if (bounded) HS_RETURN_IF_ERROR(AddBounds(*run, fit, fitted.files));
   const std::string folder = HypersolverFolder(out, fitted.spec.method);
   int64_t generation = 0;
   HS_RETURN_IF_ERROR(WriteUnlessStopped([&]() -> absl::Status {

@@ -23,13 +23,10 @@ size_t CharacterBytes(std::string_view text) {
   return bytes;
 }
 
-}  // namespace
-
-std::string Utf8(std::string_view text, size_t bytes_max) {
+std::string Valid(std::string_view text) {
   std::string valid;
   for (size_t i = 0; i < text.size();) {
     const size_t bytes = CharacterBytes(text.substr(i));
-    if (valid.size() + std::max<size_t>(bytes, 1) > bytes_max) break;
     if (bytes == 0) {
       valid += '?';
     } else {
@@ -38,6 +35,21 @@ std::string Utf8(std::string_view text, size_t bytes_max) {
     i += std::max<size_t>(bytes, 1);
   }
   return valid;
+}
+
+bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+}  // namespace
+
+std::string Utf8(std::string_view text, size_t bytes_max) {
+  static constexpr std::string_view kLeftOut = " ... ";
+  std::string valid = Valid(text);
+  if (valid.size() <= bytes_max) return valid;
+  const size_t half = bytes_max < kLeftOut.size() ? 0 : (bytes_max - kLeftOut.size()) / 2;
+  size_t head = half, tail = valid.size() - half;
+  while (head > 0 && Continues(valid[head])) --head;
+  while (tail < valid.size() && Continues(valid[tail])) ++tail;
+  return valid.substr(0, head) + std::string(kLeftOut.substr(0, bytes_max)) + valid.substr(tail);
 }
 
 }  // namespace hyperserve

@@ -125,6 +125,11 @@ absl::Status TakeGuidance(const AskTerms& terms, int64_t rows, int64_t rows_max,
         "guidance: it weighs a condition, and the request has none; send one, or no guidance");
   }
   AskedRows asked = *terms.guidance;
+  if (asked.ok() && (asked->shape.empty() || asked->shape.size() > 2)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "guidance: shape ", ShapeText(asked->shape),
+        " found, [rows] wanted, or [rows, steps] with a weight for each step of a plan"));
+  }
   if (asked.ok() && asked->shape.size() == 1) asked->shape.push_back(1);
   const bool matrix = asked.ok() && asked->shape.size() == 2 && asked->shape[1] > 0;
   const int64_t weights = matrix ? asked->shape[1] : 1;

@@ -22,8 +22,8 @@ absl::Status CheckStatesOnTheWay(const Plan& plan, const Task& task) {
       RunsFromTable(plan.fixed()->method.method)) {
     return absl::FailedPreconditionError(
         absl::StrCat("plan '", PrintPlan(plan),
-                     "' gives no states on its way; ask without save_at, or for another plan, as "
-                     "in 'dopri5:1e-5'"));
+                     "' gives no states on its way, which save_at and the answers of trajectories "
+                     "are; ask for another plan, as in 'dopri5:1e-5'"));
   }
   return absl::OkStatus();
 }

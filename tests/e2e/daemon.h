@@ -2,6 +2,7 @@
 #pragma once
 
 #include <google/protobuf/struct.pb.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <functional>
@@ -40,6 +41,7 @@ class Daemon {
   const std::string& http_address() const { return http_address_; }
   HttpAnswer Get(const std::string& path) const;
 
+  pid_t id() const { return process_->id(); }
   void Signal(int signal) const { process_->Signal(signal); }
   std::optional<int> WaitForExit(std::chrono::milliseconds limit = kSoon) {
     return process_->Wait(limit);

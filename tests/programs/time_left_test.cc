@@ -5,6 +5,9 @@
 
 #include <cmath>
 
+#include "programs/progress.h"
+#include "programs/time_after.h"
+
 namespace hyperserve {
 namespace {
 
@@ -26,6 +29,57 @@ TEST(TimeLeftTest, KindsCostWhatTheyCostAndThoseToComeWhatIsGuessed) {
   left.Note(step, 0.4);
   EXPECT_NEAR(left.Seconds(), 98 * 0.3 + 9 * 3, 1e-12);
   EXPECT_NEAR(left.noted_seconds(), 3.6, 1e-12);
+}
+
+// A piece that is being done tells its own time, as a progress of its own does.
+TEST(TimeLeftTest, APieceThatRunsIsNotAmongThoseToCome) {
+  TimeLeft left(TimeLeft::Costs::kSeconds);
+  const size_t one = left.Expect(3, 7);
+  EXPECT_NEAR(left.Seconds(), 21, 1e-12) << "known at once, where costs are seconds";
+  left.Timed(one, [&] {
+    EXPECT_NEAR(left.Seconds(), 14, 1e-12);
+    return 0;
+  });
+}
+
+TEST(TimeAfterTest, LinesTellTheTimeOfTheWhole) {
+  EXPECT_EQ(WholeTimeLeft(5), 5) << "nothing follows";
+  TimeAfter after;
+  EXPECT_TRUE(std::isnan(WholeTimeLeft(5))) << "something follows, nobody knows how long";
+  after.Set(30);
+  EXPECT_EQ(WholeTimeLeft(5), 35);
+  {
+    TimeAfter rest;  // a part of a part
+    double left = 10;
+    rest.Set([&] { return left; });
+    EXPECT_EQ(WholeTimeLeft(5), 45);
+    left = 8;
+    EXPECT_EQ(WholeTimeLeft(5), 43);
+  }
+  EXPECT_EQ(WholeTimeLeft(5), 35);
+  EXPECT_EQ(LeftText(5, WholeTimeLeft(5)), "  35 s left");
+  after.Set(kTimeUnknown);
+  EXPECT_EQ(LeftText(5, WholeTimeLeft(5)), "  5 s left of this part");
+  EXPECT_EQ(LeftText(kTimeUnknown, kTimeUnknown), "");
+}
+
+// Wherever a time is told, it is within a factor of two, though the rough one errs by four.
+TEST(TimeAfterTest, ARoughTimeIsToldWhereTheWholeHoldsWithinTwo) {
+  TimeAfter after;
+  bool told = false, kept_back = false;
+  for (const double rough : {1.0, 4.0, 10.0, 40.0, 1000.0}) {
+    after.SetRough(rough);
+    const double whole = WholeTimeLeft(20);
+    told = told || !std::isnan(whole);
+    kept_back = kept_back || std::isnan(whole);
+    for (const double truth : {20 + rough / 4, 20 + 4 * rough}) {
+      if (std::isnan(whole)) continue;
+      EXPECT_LE(whole, 2 * truth);
+      EXPECT_GE(whole, truth / 2);
+    }
+  }
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(kept_back);
 }
 
 // A fit whose second half makes new true solutions: an estimate by the mean of the iterations so

@@ -127,6 +127,16 @@ class ResumeTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder / name)
         return Case(self.folder / name, *arguments)
 
+    def test_a_checkpoint_that_cannot_be_written_is_not_promised(self):
+        recipe = copy.deepcopy(FLOW)
+        recipe["fit"]["optimiser"]["iterations"] = 10**6
+        case = self.case("unwritten", "model", recipe)
+        (case.models / ".training").write_text("a file where the folder would be")
+        done, said = case.killed(signal.SIGTERM, 6)
+        self.assertFalse(done)
+        self.assertIn("could not be written", said)
+        self.assertNotIn("goes on from iteration", said)
+
     def test_killed_runs_end_as_whole_ones(self):
         cases = {"likelihood": ("model", FLOW), "matching": ("model", MATCHING), "classifier": ("model", CLASSIFIER),
                  "correction": ("hypersolver", FLOW, self.base), "learned": ("hypersolver", LEARNED, self.base)}

@@ -21,6 +21,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/stop.h"
+#include "programs/time_after.h"
 #include "training/bounds/fit_distance.h"
 #include "training/data/dataset.h"
 #include "training/fit/parameters.h"
@@ -33,6 +34,7 @@ namespace {
 
 constexpr int64_t kFlowFitRows = 4096, kImageFitRows = 768;  // of FitDistance
 constexpr int64_t kBoundRowsMax = 16384;
+constexpr double kDistanceSeconds = 4;  // about what FitDistance takes beside its solves
 // Rows that choose checkpoints in our recipes for tables, which may not be the recipe at hand.
 constexpr int64_t kFlowCheckRows = 2048, kImageCheckRows = 1024;
 
@@ -164,6 +166,23 @@ absl::Status CalibrateBounds(const Recipe& recipe, const BoundOptions& options,
   files["calibration.json"] = PrintCalibration(calibration);
   files.erase(kManifestName);
   return absl::OkStatus();
+}
+
+double BoundSeconds(const Recipe& recipe, const HypersolverSpec& spec, const Measurer& measurer) {
+  const auto truth = ParsePlan(recipe.hypersolver().truth());
+  if (!truth.ok()) return kTimeUnknown;
+  // Images have as many rows for the bounds as files hold, about those that are held out.
+  const bool images = recipe.data().has_idx();
+  const int64_t fit = images ? kImageFitRows : kFlowFitRows;
+  const int64_t rows = images ? recipe.calibrate().rows() : kBoundRowsMax;
+  double seconds = measurer.SolveSeconds(*truth, nullptr, fit + rows);
+  for (const TableSpec& table : spec.tables) {
+    const Plan evaluations = {.choice = FixedPlan{.method = {.method = Method::kEuler},
+                                                  .steps = std::max(table.evaluations, 1)},
+                              .tier = Tier::kExact};
+    seconds += kDistanceSeconds + measurer.SolveSeconds(evaluations, nullptr, fit + rows);
+  }
+  return seconds;
 }
 
 }  // namespace hyperserve

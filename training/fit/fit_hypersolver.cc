@@ -1,19 +1,21 @@
 #include "training/fit/fit_hypersolver.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
+#include "programs/progress.h"
+#include "programs/time_after.h"
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
@@ -144,6 +146,8 @@ absl::StatusOr<at::Tensor> Fit::Loss(int iteration) {
     truth_.reset();
   }
   if (!truth_.has_value()) {
+    TimeAfter rest;
+    rest.Set([this] { return time_left_.Seconds(); });
     HS_RETURN_IF_ERROR(time_left_.Timed(truth_kind_, [this] { return SolveTruth(); }));
   }
   const int steps = fit_.steps(static_cast<int>(stream_.Below(fit_.steps_size())));
@@ -222,6 +226,38 @@ absl::StatusOr<Optimised> Fit::Run(TensorMap initial) {
                    .check_kind = check_kind_});
 }
 
+// The plans of every candidate K, each after that of its base method.
+std::vector<Plan> CandidatePlans(const HypersolverSpec& spec) {
+  std::vector<Plan> plans;
+  for (const int steps : spec.steps) {
+    plans.push_back(FixedOf(spec.method, steps, false));
+    plans.push_back(FixedOf(spec.method, steps, true));
+  }
+  return plans;
+}
+
+// What MeasureAndClaim will take: of the candidates, and of their rivals.
+struct MeasuringTime {
+  double candidates = 0, rivals = 0;
+};
+
+absl::StatusOr<MeasuringTime> PredictMeasuring(const HypersolverFitOptions& options,
+                                               const HypersolverSpec& spec, const TensorMap& net,
+                                               Measurer& held_out) {
+  HS_ASSIGN_OR_RETURN(
+      const auto correction,
+      Hypersolver::FromBytes(PrintHypersolverSpec(spec), SerializeTensors(net), *options.model));
+  MeasuringTime time;
+  int64_t macs = 0;
+  for (const Plan& plan : CandidatePlans(spec)) {
+    const auto own = plan.hypersolved() ? correction : nullptr;
+    time.candidates += held_out.Seconds(plan, own);
+    macs = std::max(macs, PlanMacs(*options.model, own.get(), *plan.fixed()));
+  }
+  time.rivals = Rivals(*options.model, held_out).Seconds(macs);
+  return time;
+}
+
 // Measures every candidate K on the held-out rows and chooses the K to claim.
 absl::Status MeasureAndClaim(const HypersolverFitOptions& options, Measurer& held_out,
                              const std::string& weights, FittedHypersolver& result) {
@@ -229,14 +265,27 @@ absl::Status MeasureAndClaim(const HypersolverFitOptions& options, Measurer& hel
       const auto correction,
       Hypersolver::FromBytes(PrintHypersolverSpec(result.spec), weights, *options.model));
   std::vector<int> claims;
-  for (const int steps : result.spec.steps) {
-    HS_ASSIGN_OR_RETURN(const PlanCalibration base,
-                        held_out.Measure(FixedOf(result.spec.method, steps, false), nullptr));
-    HS_ASSIGN_OR_RETURN(const PlanCalibration hyper,
-                        held_out.Measure(FixedOf(result.spec.method, steps, true), correction));
-    result.base_plans.push_back(base);
-    result.calibration.plans.push_back(hyper);
-    if (hyper.error_mean <= kClaimRatio * base.error_mean) claims.push_back(steps);
+  TimeLeft time_left;
+  const std::vector<Plan> plans = CandidatePlans(result.spec);
+  const auto corrected = [&](const Plan& plan) {
+    return plan.hypersolved() ? correction : nullptr;
+  };
+  for (const Plan& plan : plans) time_left.Expect(1, held_out.Seconds(plan, corrected(plan)));
+  Progress progress("candidates", static_cast<int64_t>(plans.size()), "plans",
+                    [&] { return time_left.Seconds(); });
+  for (size_t i = 0; i < plans.size(); ++i) {
+    HS_ASSIGN_OR_RETURN(const PlanCalibration measured, time_left.Timed(i, [&] {
+      return held_out.Measure(plans[i], corrected(plans[i]));
+    }));
+    progress.Advance(1);
+    if (!plans[i].hypersolved()) {
+      result.base_plans.push_back(measured);
+      continue;
+    }
+    result.calibration.plans.push_back(measured);
+    if (measured.error_mean <= kClaimRatio * result.base_plans.back().error_mean) {
+      claims.push_back(plans[i].fixed()->steps);
+    }
   }
   std::vector<PlanCalibration> classical = result.base_plans;
   if (claims.empty()) {
@@ -248,8 +297,7 @@ absl::Status MeasureAndClaim(const HypersolverFitOptions& options, Measurer& hel
                      CalibrationTable(options.model->spec().kind, classical)));
   }
   result.spec.steps = claims;
-  Rivals rivals(*options.model, held_out);
-  return MarkAgainstRivals(rivals, result.calibration.plans);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -292,17 +340,25 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
                       source.Validation(fit_recipe.check_rows()));
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out_rows, source.HeldOut(recipe.calibrate().rows()));
   HS_ASSIGN_OR_RETURN(const std::string probe, ProbeBytes(source, fit_recipe.probe_rows()));
+  TimeAfter after;
   HS_ASSIGN_OR_RETURN(Measurer validation, MakeMeasurer(recipe, *options.runtime, options.model,
                                                         result.spec.direction, validation_rows));
+  // Before the fit, since its pace tells how long the rest will take.
+  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
+                                                      result.spec.direction, held_out_rows));
   HS_ASSIGN_OR_RETURN(TensorMap initial, InitialNet(recipe, result.spec, options));
+  HS_ASSIGN_OR_RETURN(const MeasuringTime time,
+                      PredictMeasuring(options, result.spec, initial, held_out));
+  after.Set(time.candidates + time.rivals);
   Fit fit(recipe, options, result.spec, source, std::move(validation));
   HS_ASSIGN_OR_RETURN(const Optimised fitted,
                       CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
-
-  HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
-                                                      result.spec.direction, held_out_rows));
   const std::string weights = SerializeTensors(fitted.tensors);
+  after.Set(time.rivals);
   HS_RETURN_IF_ERROR(MeasureAndClaim(options, held_out, weights, result));
+  after.Set(0);
+  Rivals rivals(*options.model, held_out);
+  HS_RETURN_IF_ERROR(MarkAgainstRivals(rivals, result.calibration.plans));
   result.remarks = {absl::StrCat("best of iteration ", fitted.best_iteration)};
   if (!fitted.Remark().empty()) result.remarks.push_back(fitted.Remark());
   result.curves = {

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "training/data/recipe.h"
+#include "training/measure/measure.h"
 #include "training/optimise/checkpoints.h"
 #include "training/optimise/curve.h"
 
@@ -32,6 +34,9 @@ struct HypersolverFitOptions {
   std::optional<GenerationFiles> start_from;  // a refresh starts from its weights
   std::vector<GenerationFiles> joined = {};   // FitLearned: it fits nothing, takes their tables
   Checkpoints* checkpoints = nullptr;         // of this run; null: none
+  // What the caller does afterwards, in seconds within a factor of four, by what `held_out` knows
+  // of the pace; null: nothing.
+  std::function<double(const HypersolverSpec& spec, const Measurer& held_out)> seconds_after;
 };
 
 // Written to no disk yet: the caller hands `files` to WriteGeneration.

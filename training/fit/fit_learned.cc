@@ -25,10 +25,12 @@
 #include "core/plan/plan.h"
 #include "programs/progress.h"
 #include "programs/stop.h"
+#include "programs/time_after.h"
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
+#include "training/fit/contest.h"
 #include "training/fit/fit_table.h"
 #include "training/fit/parameters.h"
 #include "training/fit/table_start.h"
@@ -41,13 +43,6 @@
 
 namespace hyperserve {
 namespace {
-
-Plan LearnedPlan(int evaluations) {
-  return {.choice = FixedPlan{.method = {.method = Method::kLearned},
-                              .steps = evaluations,
-                              .hypersolved = true},
-          .tier = Tier::kExact};
-}
 
 // True states at the depths k / n of every n, for one set of rows.
 struct Truths {
@@ -194,7 +189,8 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
 absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
                                                    const HypersolverFitOptions& options,
                                                    const HypersolverSpec& spec,
-                                                   const InputSource& source) {
+                                                   const InputSource& source, Rivals& rivals) {
+  TimeAfter after;
   const training::HypersolverFit& fit = recipe.hypersolver();
   const TensorSpace space(FieldSpace(options, spec));
   std::vector<int> counts = {1};
@@ -210,6 +206,10 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(std::vector<TableWork> works,
                       StartTables(recipe, options, spec, truths, checks, time_left));
   RandomStream stream(recipe.seed(), RandomPurpose::kBatches);
+  TensorMap starts;
+  for (const TableWork& work : works) starts.merge(TensorMap(work.start.tensors));
+  HS_ASSIGN_OR_RETURN(const double contests, ContestSeconds(*options.model, spec, starts, rivals));
+  after.Set(contests);
   std::vector<FittedTable> tables;
   for (TableWork& work : works) {
     HS_ASSIGN_OR_RETURN(tables.emplace_back(), FitTable(work.solves, work.truth, checks, work.fit,
@@ -252,47 +252,26 @@ absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions&
   return tables;
 }
 
-struct Contest {
-  const FittedTable* fitted;
-  PlanCalibration learned, rival;
-  bool kept = false;
-};
-
-absl::StatusOr<std::vector<Contest>> Measure(const HypersolverFitOptions& options,
-                                             const HypersolverSpec& spec,
-                                             const std::vector<FittedTable>& tables,
-                                             Measurer& held_out, Rivals& rivals) {
+// The tensors of the tables that are kept; `result` gets all that is told of them. `all` is the
+// spec of all tables.
+TensorMap KeepWinners(const HypersolverSpec& all, const std::vector<Contest>& contests,
+                      FittedHypersolver& result) {
   TensorMap tensors;
-  for (const FittedTable& table : tables) tensors.merge(TensorMap(table.tensors));
-  HS_ASSIGN_OR_RETURN(const auto solver,
-                      Hypersolver::FromBytes(PrintHypersolverSpec(spec), SerializeTensors(tensors),
-                                             *options.model));
-  std::vector<Contest> contests;
-  double least_error = std::numeric_limits<double>::infinity();  // of the kept ones so far
-  for (size_t i = 0; i < tables.size(); ++i) {
-    const Plan plan = LearnedPlan(spec.steps[i]);
-    Contest& contest = contests.emplace_back(Contest{.fitted = &tables[i]});
-    HS_ASSIGN_OR_RETURN(contest.learned, held_out.Measure(plan, solver));
-    HS_ASSIGN_OR_RETURN(contest.rival,
-                        rivals.BestWithin(PlanMacs(*options.model, solver.get(), *plan.fixed())));
-    const double error = contest.learned.error_mean;
-    contest.kept = error <= kClaimRatio * contest.rival.error_mean && error < least_error;
-    if (contest.kept) least_error = error;
+  result.spec.steps.clear();
+  result.spec.tables.clear();
+  for (size_t i = 0; i < contests.size(); ++i) {
+    const Contest& contest = contests[i];
+    result.remarks.push_back(
+        absl::StrCat(PrintPlan(contest.learned.plan), ": ", RemarkOf(contest)));
+    if (contest.fitted->joined.empty()) result.curves.push_back(contest.fitted->curve);
+    if (!contest.kept) continue;
+    result.spec.steps.push_back(all.steps[i]);
+    result.spec.tables.push_back(all.tables[i]);
+    tensors.merge(TensorMap(contest.fitted->tensors));
+    result.calibration.plans.push_back(contest.learned);
+    result.base_plans.push_back(contest.rival);
   }
-  return contests;
-}
-
-std::string RemarkOf(const Contest& contest) {
-  const FittedTable& fitted = *contest.fitted;
-  const std::string origin =
-      fitted.joined.empty()
-          ? absl::StrFormat("started at %s, best of iteration %d%s%s", fitted.start,
-                            fitted.best_iteration, fitted.remark.empty() ? "" : ", ", fitted.remark)
-          : absl::StrFormat("joined (%s)", fitted.joined);
-  return absl::StrFormat("%s, %.3f of the error of %s%s", origin,
-                         contest.learned.error_mean / contest.rival.error_mean,
-                         PrintPlan(contest.rival.plan),
-                         contest.kept ? "" : "; left out, it does not win");
+  return tensors;
 }
 
 }  // namespace
@@ -312,32 +291,25 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   HS_ASSIGN_OR_RETURN(const std::string probe,
                       ProbeBytes(source, recipe.hypersolver().probe_rows()));
   if (options.checkpoints != nullptr) options.checkpoints->Identify("data", source.Digest());
-  using Tables = absl::StatusOr<std::vector<FittedTable>>;
-  HS_ASSIGN_OR_RETURN(const std::vector<FittedTable> tables,
-                      CatchExceptions("training", [&]() -> Tables {
-                        return options.joined.empty() ? FitTables(recipe, options, all, source)
-                                                      : JoinTables(options, all);
-                      }));
+  std::vector<FittedTable> tables;
+  if (!options.joined.empty()) {
+    HS_ASSIGN_OR_RETURN(tables,
+                        CatchExceptions("training", [&] { return JoinTables(options, all); }));
+  }
+  // Before the fit, since its pace tells how long the rest will take.
+  TimeAfter after;
   HS_ASSIGN_OR_RETURN(Measurer held_out, MakeMeasurer(recipe, *options.runtime, options.model,
                                                       all.direction, std::move(held_out_rows)));
+  after.SetRough(options.seconds_after ? options.seconds_after(all, held_out) : 0);
   Rivals rivals(model, held_out);
-  HS_ASSIGN_OR_RETURN(const std::vector<Contest> contests,
-                      Measure(options, all, tables, held_out, rivals));
-  TensorMap tensors;
-  result.spec.steps.clear();
-  result.spec.tables.clear();
-  for (size_t i = 0; i < contests.size(); ++i) {
-    const Contest& contest = contests[i];
-    result.remarks.push_back(
-        absl::StrCat(PrintPlan(contest.learned.plan), ": ", RemarkOf(contest)));
-    if (contest.fitted->joined.empty()) result.curves.push_back(contest.fitted->curve);
-    if (!contest.kept) continue;
-    result.spec.steps.push_back(all.steps[i]);
-    result.spec.tables.push_back(all.tables[i]);
-    tensors.merge(TensorMap(contest.fitted->tensors));
-    result.calibration.plans.push_back(contest.learned);
-    result.base_plans.push_back(contest.rival);
+  if (options.joined.empty()) {
+    HS_ASSIGN_OR_RETURN(tables, CatchExceptions("training", [&] {
+                          return FitTables(recipe, options, all, source, rivals);
+                        }));
   }
+  HS_ASSIGN_OR_RETURN(const std::vector<Contest> contests,
+                      HoldContests(model, all, tables, rivals));
+  const TensorMap tensors = KeepWinners(all, contests, result);
   if (result.spec.tables.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("no table beats the classical plans of its cost; nothing is written\n",

@@ -18,6 +18,7 @@
 #include "core/model/spec/spec.h"
 #include "core/ode/tableau.h"
 #include "core/plan/plan.h"
+#include "programs/time_after.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
@@ -177,6 +178,10 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
       fit.check_every = recipe.fit().check_every();
       fit.error_name = "held-out loss";
     }
+    TimeAfter after;
+    HS_ASSIGN_OR_RETURN(const double rest,
+                        options.seconds_after ? options.seconds_after(start) : 0.0);
+    after.SetRough(rest);
     HS_ASSIGN_OR_RETURN(Optimised fitted, Optimise(fit));
     ModelFiles files{.model_json = model_json,
                      .weights = SerializeTensors(fitted.tensors),

@@ -6,9 +6,12 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/model/net/model.h"
 #include "training/data/recipe.h"
 #include "training/optimise/checkpoints.h"
 #include "training/optimise/curve.h"
@@ -19,6 +22,10 @@ namespace hyperserve {
 struct ModelFitOptions {
   std::string start_from = {};         // bytes of the weights to start from; empty: drawn ones
   Checkpoints* checkpoints = nullptr;  // of this run; null: none
+  // What the caller does afterwards, in seconds within a factor of four, by the untrained model;
+  // null: nothing. FitModel fails as it does.
+  std::function<absl::StatusOr<double>(const std::shared_ptr<const Model>& untrained)>
+      seconds_after = nullptr;
 };
 
 // Written to no disk yet.

@@ -1,22 +1,60 @@
 #include "training/measure/calibrate.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/devices.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "programs/progress.h"
+#include "programs/time_after.h"
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 
 namespace hyperserve {
+
+namespace {
+
+absl::StatusOr<std::vector<Plan>> ClassicalPlans(const Recipe& recipe) {
+  std::vector<Plan> plans;
+  for (const std::string& text : recipe.calibrate().plans()) {
+    HS_ASSIGN_OR_RETURN(plans.emplace_back(), ParsePlan(text));
+  }
+  return plans;
+}
+
+std::vector<Plan> InAllTiers(const Recipe& recipe, const std::vector<Plan>& plans) {
+  std::vector<Plan> all;
+  for (Plan plan : plans) {
+    for (const Tier tier : RecipeTiers(recipe)) {
+      plan.tier = tier;
+      all.push_back(plan);
+    }
+  }
+  return all;
+}
+
+// The middle one of the MACs of fixed plans: about those of a default plan.
+int64_t MiddleMacs(const Model& model, const std::vector<Plan>& plans) {
+  std::vector<int64_t> macs;
+  for (const Plan& plan : plans) {
+    if (plan.fixed() != nullptr) macs.push_back(PlanMacs(model, nullptr, *plan.fixed()));
+  }
+  if (macs.empty()) return 0;
+  const auto middle = macs.begin() + static_cast<std::ptrdiff_t>(macs.size() / 2);
+  std::nth_element(macs.begin(), middle, macs.end());
+  return *middle;
+}
+
+}  // namespace
 
 absl::StatusOr<Measurer> MakeMeasurer(const Recipe& recipe, DeviceRuntime& runtime,
                                       std::shared_ptr<const Model> model, Direction direction,
@@ -41,15 +79,9 @@ absl::StatusOr<Measurer> HeldOutMeasurer(const Recipe& recipe, DeviceRuntime& ru
 absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
     const Recipe& recipe, const std::vector<Plan>& plans,
     const std::shared_ptr<const Hypersolver>& correction, Measurer& measurer) {
-  std::vector<Plan> all;
+  const std::vector<Plan> all = InAllTiers(recipe, plans);
   TimeLeft time_left;
-  for (Plan plan : plans) {
-    for (const Tier tier : RecipeTiers(recipe)) {
-      plan.tier = tier;
-      all.push_back(plan);
-      time_left.Expect(1, measurer.PredictedCost(plan));
-    }
-  }
+  for (const Plan& plan : all) time_left.Expect(1, measurer.Seconds(plan, correction));
   std::vector<PlanCalibration> measured;
   const std::string of =
       correction == nullptr ? "" : absl::StrCat(", ", PrintMethod(correction->spec().method));
@@ -69,13 +101,14 @@ absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
   return measured;
 }
 
-absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,
-                                                              Measurer& measurer) {
-  std::vector<Plan> plans;
-  for (const std::string& text : recipe.calibrate().plans()) {
-    HS_ASSIGN_OR_RETURN(plans.emplace_back(), ParsePlan(text));
+double PlansSeconds(const Recipe& recipe, const std::vector<Plan>& plans,
+                    const std::shared_ptr<const Hypersolver>& correction,
+                    const Measurer& measurer) {
+  double seconds = 0;
+  for (const Plan& plan : InAllTiers(recipe, plans)) {
+    seconds += measurer.Seconds(plan, correction);
   }
-  return MeasurePlans(recipe, plans, nullptr, measurer);
+  return seconds;
 }
 
 std::optional<Plan> DefaultAmong(const Recipe& recipe, const std::vector<PlanCalibration>& plans) {
@@ -120,7 +153,12 @@ absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, const DeviceRun
                                            const Model& model, Rivals& rivals) {
   Measurer& measurer = rivals.measurer();
   Calibration calibration;
-  HS_ASSIGN_OR_RETURN(calibration.plans, MeasureClassical(recipe, measurer));
+  HS_ASSIGN_OR_RETURN(const std::vector<Plan> classical, ClassicalPlans(recipe));
+  {
+    TimeAfter after;
+    after.SetRough(rivals.Seconds(MiddleMacs(model, classical)));
+    HS_ASSIGN_OR_RETURN(calibration.plans, MeasurePlans(recipe, classical, nullptr, measurer));
+  }
   FillCalibration(recipe, model, runtime, calibration);
   calibration.default_error = recipe.calibrate().default_error();
   calibration.default_plan = DefaultAmong(recipe, calibration.plans);
@@ -133,6 +171,29 @@ absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, const DeviceRun
     calibration.default_plan = DefaultAmong(recipe, calibration.plans);
   }
   return calibration;
+}
+
+absl::StatusOr<double> CalibrationSeconds(const Recipe& recipe, DeviceRuntime& runtime,
+                                          const std::shared_ptr<const Model>& untrained,
+                                          const std::string& data_folder) {
+  const int64_t rows = recipe.calibrate().rows();
+  const int64_t measured = std::min<int64_t>(rows, recipe.calibrate().batch());
+  Recipe batch = recipe;
+  batch.mutable_calibrate()->set_rows(static_cast<int>(measured));
+  HS_ASSIGN_OR_RETURN(
+      Measurer measurer,
+      HeldOutMeasurer(batch, runtime, untrained, ServedDirection(untrained->spec()), data_folder));
+  HS_ASSIGN_OR_RETURN(const std::vector<Plan> classical, ClassicalPlans(recipe));
+  // The reference is solved once more by Quality.
+  double of_rows = 2 * measurer.reference_seconds() +
+                   Rivals(*untrained, measurer).Seconds(MiddleMacs(*untrained, classical));
+  double of_runs = 0;
+  for (const Plan& plan : InAllTiers(recipe, classical)) {
+    const double error = measurer.ErrorSeconds(plan, nullptr);
+    of_rows += error;
+    of_runs += measurer.Seconds(plan, nullptr) - error;
+  }
+  return of_runs + of_rows * static_cast<double>(rows) / static_cast<double>(measured);
 }
 
 }  // namespace hyperserve

@@ -37,9 +37,9 @@ absl::StatusOr<Measurer> HeldOutMeasurer(const Recipe& recipe, DeviceRuntime& ru
 absl::StatusOr<std::vector<PlanCalibration>> MeasurePlans(
     const Recipe& recipe, const std::vector<Plan>& plans,
     const std::shared_ptr<const Hypersolver>& correction, Measurer& measurer);
-// The classical plans of the recipe, likewise.
-absl::StatusOr<std::vector<PlanCalibration>> MeasureClassical(const Recipe& recipe,
-                                                              Measurer& measurer);
+// About what that will take, in seconds; for progress only.
+double PlansSeconds(const Recipe& recipe, const std::vector<Plan>& plans,
+                    const std::shared_ptr<const Hypersolver>& correction, const Measurer& measurer);
 
 // Fills in the fields beside the plans: base digest, reference, device, rows.
 void FillCalibration(const Recipe& recipe, const Model& model, const DeviceRuntime& runtime,
@@ -62,5 +62,12 @@ std::optional<Plan> DefaultAmong(const Recipe& recipe, const std::vector<PlanCal
 // those of the held-out rows in the ServedDirection.
 absl::StatusOr<Calibration> CalibrateModel(const Recipe& recipe, const DeviceRuntime& runtime,
                                            const Model& model, Rivals& rivals);
+
+// About what HeldOutMeasurer, CalibrateModel and Quality will take once the model is trained, in
+// seconds, for progress only; within a factor of four. It measures a batch of the untrained one.
+// Fails as HeldOutMeasurer does.
+absl::StatusOr<double> CalibrationSeconds(const Recipe& recipe, DeviceRuntime& runtime,
+                                          const std::shared_ptr<const Model>& untrained,
+                                          const std::string& data_folder);
 
 }  // namespace hyperserve

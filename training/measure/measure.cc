@@ -20,6 +20,7 @@
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/choose_plan.h"
 #include "core/model/spec/spec.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "programs/progress.h"
@@ -28,13 +29,10 @@
 namespace hyperserve {
 namespace {
 
-// Runs of one batch that are timed, and the seconds after which no further one begins.
-constexpr size_t kTimedRuns = 5;
-constexpr double kTimedSeconds = 0.5;
 // The finest tolerance of a reference in float32; below it rounding decides.
 constexpr double kSingleTolerance = 1e-6;
-// From one batch size that is timed to the next.
-constexpr int64_t kBatchGrowth = 8;
+// The plan whose solves tell the pace.
+constexpr MethodChoice kPaceMethod = {.method = Method::kRk4};
 
 // How a solve gives the log-density that Sample returns beside its state.
 LogDensity DensityOf(const Solve& solve) {
@@ -95,11 +93,12 @@ absl::StatusOr<Solution> TimedSolve(DeviceRuntime& runtime, const Solve& solve,
 }  // namespace
 
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
-                                  const SolveInputs& inputs) {
+                                  const SolveInputs& inputs, double* seconds) {
   const std::string densities = solve.log_density == LogDensity::kNone ? "" : " with densities";
   Progress progress(PrintPlan(solve.plan) + densities, inputs.count(), "rows");
-  double seconds = 0;
-  return TimedSolve(runtime, solve, inputs, seconds, [&](int64_t rows) { progress.Advance(rows); });
+  double unasked = 0;
+  return TimedSolve(runtime, solve, inputs, seconds == nullptr ? unasked : *seconds,
+                    [&](int64_t rows) { progress.Advance(rows); });
 }
 
 Plan ReferenceOf(const Model& model, Plan plan) {
@@ -117,7 +116,9 @@ absl::StatusOr<Measurer> Measurer::Make(DeviceRuntime& runtime, Options options)
   const Plan reference = ReferenceOf(*measurer.options_.model, measurer.options_.reference);
   Solve solve = measurer.SolveOf(reference, nullptr);
   solve.log_density = DensityOf(solve);
-  HS_ASSIGN_OR_RETURN(measurer.reference_, RunSolve(runtime, solve, measurer.options_.inputs));
+  HS_ASSIGN_OR_RETURN(measurer.reference_, RunSolve(runtime, solve, measurer.options_.inputs,
+                                                    &measurer.reference_seconds_));
+  HS_RETURN_IF_ERROR(measurer.TakePace());
   return measurer;
 }
 
@@ -172,13 +173,61 @@ absl::StatusOr<PlanCalibration> Measurer::MeasureError(
   return measured;
 }
 
-double Measurer::PredictedCost(const Plan& plan) const {
-  const double of_tier = plan.tier == Tier::kDouble ? 2 : 1;
-  if (const FixedPlan* fixed = plan.fixed()) return of_tier * std::max(PlanEvaluations(*fixed), 1);
+// Evaluations of f in float32 that cost as much as a row's solve.
+double Measurer::Evaluations(const Plan& plan,
+                             const std::shared_ptr<const Hypersolver>& correction) const {
+  const double of_tier = plan.tier == Tier::kDouble ? pace_.in_double : 1;
+  if (const FixedPlan* fixed = plan.fixed()) {
+    const auto field = static_cast<double>(std::max<int64_t>(options_.model->field_macs(), 1));
+    const auto macs = static_cast<double>(PlanMacs(*options_.model, correction.get(), *fixed));
+    return of_tier * std::max(macs / field, 1.0);
+  }
   const AdaptivePlan *adaptive = plan.adaptive(), *reference = options_.reference.adaptive();
   if (adaptive == nullptr || reference == nullptr) return of_tier;
   // Pairs of order five take more steps by the fifth root of the tolerance.
   return of_tier * reference_.nfe * std::pow(reference->rtol / adaptive->rtol, 0.2);
+}
+
+// Leaves the pace unknown where its plan does not converge, or is not solved on this device.
+absl::Status Measurer::TakePace() {
+  const FixedPlan plan{.method = kPaceMethod, .steps = 1};
+  const int64_t largest = std::min(options_.batch, options_.inputs.count());
+  Solve solve = SolveOf({.choice = plan, .tier = Tier::kExact}, nullptr);
+  const auto one = MedianSeconds(solve, 1);
+  const auto all = one.ok() ? MedianSeconds(solve, largest) : one;
+  if (!all.ok()) return absl::IsCancelled(all.status()) ? all.status() : absl::OkStatus();
+  Pace pace = Pace::Of(PlanEvaluations(plan), *one, largest, *all);
+  solve.log_density = DensityOf(solve);
+  if (solve.log_density != LogDensity::kNone) {
+    const auto dense = MedianSeconds(solve, largest);
+    if (!dense.ok()) return absl::IsCancelled(dense.status()) ? dense.status() : absl::OkStatus();
+    pace.with_density = *dense / *all;
+  }
+  // The reference is in tier double, with densities where there are some.
+  const double in_float =
+      pace.with_density * pace.Solve(reference_.nfe, options_.inputs.count(), options_.batch);
+  pace.in_double = reference_seconds_ / in_float;
+  pace_ = pace;
+  return absl::OkStatus();
+}
+
+double Measurer::SolveSeconds(const Plan& plan,
+                              const std::shared_ptr<const Hypersolver>& correction,
+                              int64_t rows) const {
+  return pace_.Solve(Evaluations(plan, correction), rows, options_.batch);
+}
+
+double Measurer::ErrorSeconds(const Plan& plan,
+                              const std::shared_ptr<const Hypersolver>& correction) const {
+  const bool dense = DensityOf(SolveOf(plan, correction)) != LogDensity::kNone;
+  return SolveSeconds(plan, correction, options_.inputs.count()) *
+         (1 + (dense ? pace_.with_density : 0));
+}
+
+double Measurer::Seconds(const Plan& plan,
+                         const std::shared_ptr<const Hypersolver>& correction) const {
+  const int64_t largest = std::min(options_.batch, options_.inputs.count());
+  return ErrorSeconds(plan, correction) + pace_.TimedRuns(Evaluations(plan, correction), largest);
 }
 
 absl::StatusOr<double> Measurer::MedianSeconds(const Solve& solve, int64_t rows) {
@@ -200,10 +249,9 @@ absl::StatusOr<PlanCalibration> Measurer::Measure(
   HS_ASSIGN_OR_RETURN(PlanCalibration measured, MeasureError(plan, correction));
   const Solve solve = SolveOf(plan, correction);
   const int64_t largest = std::min(options_.batch, options_.inputs.count());
-  for (int64_t rows = 1;; rows = std::min(rows * kBatchGrowth, largest)) {
+  for (const int64_t rows : TimedSizes(largest)) {
     HS_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(solve, rows));
     measured.times.push_back({.rows = static_cast<int>(rows), .seconds = seconds});
-    if (rows == largest) break;
   }
   measured.batch = static_cast<int>(largest);
   measured.seconds_per_row = measured.times.back().seconds / static_cast<double>(largest);

@@ -19,6 +19,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "training/data/dataset.h"
+#include "training/measure/pace.h"
 
 namespace hyperserve {
 
@@ -34,10 +35,10 @@ struct Solve {
   bool want_outputs = false;   // also of a regressor
 };
 // Solves all rows, in order, with the outputs of a classifier and the states of a trajectory at its
-// depths, and reports progress.
+// depths, and reports progress. Adds the time of the engine to `seconds`, if there is one.
 // kFailedPrecondition: a row did not converge. kCancelled: a signal asked to stop.
 absl::StatusOr<Solution> RunSolve(DeviceRuntime& runtime, const Solve& solve,
-                                  const SolveInputs& inputs);
+                                  const SolveInputs& inputs, double* seconds = nullptr);
 
 // The plan of a reference: in tier double; of a field that is code, which computes in float32, in
 // tier exact and with no tolerance below 1e-6.
@@ -75,19 +76,30 @@ class Measurer {
   absl::StatusOr<double> MeanError(const Plan& plan,
                                    const std::shared_ptr<const Hypersolver>& correction);
 
-  // About what one of these functions costs, in evaluations of f in float32; for progress only.
-  double PredictedCost(const Plan& plan) const;
+  // About what Measure and MeasureError will take, for progress only. kTimeUnknown where the pace
+  // could not be taken, as where rk4:1 does not converge.
+  double Seconds(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
+  double ErrorSeconds(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
+  // The same of one solve of other rows, without densities.
+  double SolveSeconds(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction,
+                      int64_t rows) const;
+  // What the reference took.
+  double reference_seconds() const { return reference_seconds_; }
 
  private:
   // RunSolve without progress.
   absl::StatusOr<Solution> Quietly(const Solve& solve) const;
   Solve SolveOf(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
   absl::StatusOr<double> MedianSeconds(const Solve& solve, int64_t rows);
+  absl::Status TakePace();
+  double Evaluations(const Plan& plan, const std::shared_ptr<const Hypersolver>& correction) const;
   Measurer(DeviceRuntime& runtime, Options options)
       : runtime_(&runtime), options_(std::move(options)) {}
   DeviceRuntime* runtime_;
   Options options_;
   Solution reference_;  // of flows with the log-density
+  double reference_seconds_ = 0;
+  Pace pace_;
 };
 
 // Sets two marks of hypersolved plans. `wins`: no classical plan of at most its MACs, and no

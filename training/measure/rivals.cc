@@ -1,7 +1,6 @@
 #include "training/measure/rivals.h"
 
 #include <algorithm>
-#include <set>
 
 #include "core/base/status.h"
 #include "core/model/net/cost.h"
@@ -13,7 +12,7 @@ namespace hyperserve {
 
 absl::Status Rivals::Measure(const std::vector<Plan>& plans) {
   TimeLeft time_left;
-  for (const Plan& plan : plans) time_left.Expect(1, measurer_.PredictedCost(plan));
+  for (const Plan& plan : plans) time_left.Expect(1, measurer_.ErrorSeconds(plan, nullptr));
   Progress progress("rivals", static_cast<int64_t>(plans.size()), "plans",
                     [&] { return time_left.Seconds(); });
   for (size_t i = 0; i < plans.size(); ++i) {
@@ -25,21 +24,36 @@ absl::Status Rivals::Measure(const std::vector<Plan>& plans) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<PlanCalibration>> Rivals::Within(int64_t macs) {
+std::map<std::string, Plan> Rivals::Plans(int64_t macs) const {
   const int64_t field = std::max<int64_t>(model_.field_macs(), 1);
-  std::set<std::string> names;
-  std::vector<Plan> missing;
+  std::map<std::string, Plan> plans;
   // The plans of each number of evaluations are the largest ones within it.
-  for (int64_t within = field; names.empty() || within <= macs; within += field) {
+  for (int64_t within = field; plans.empty() || within <= macs; within += field) {
     for (const FixedPlan& rival : ClassicalRivals(model_, within)) {
       const Plan plan{.choice = rival, .tier = Tier::kExact};
-      const std::string name = PrintPlan(plan);
-      if (names.insert(name).second && !measured_.contains(name)) missing.push_back(plan);
+      plans.emplace(PrintPlan(plan), plan);
     }
+  }
+  return plans;
+}
+
+double Rivals::Seconds(int64_t macs) const {
+  double seconds = 0;
+  for (const auto& [name, plan] : Plans(macs)) {
+    if (!measured_.contains(name)) seconds += measurer_.ErrorSeconds(plan, nullptr);
+  }
+  return seconds;
+}
+
+absl::StatusOr<std::vector<PlanCalibration>> Rivals::Within(int64_t macs) {
+  const std::map<std::string, Plan> plans = Plans(macs);
+  std::vector<Plan> missing;
+  for (const auto& [name, plan] : plans) {
+    if (!measured_.contains(name)) missing.push_back(plan);
   }
   HS_RETURN_IF_ERROR(Measure(missing));
   std::vector<PlanCalibration> all;
-  for (const std::string& name : names) {
+  for (const auto& [name, plan] : plans) {
     if (const auto& one = measured_.at(name)) all.push_back(*one);
   }
   return all;

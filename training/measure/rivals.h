@@ -28,10 +28,13 @@ class Rivals {
   // Every plan of every method of ClassicalRivals, at every K, whose evaluations of f take at most
   // these MACs; where none fits, euler:1. A plan under which a row does not converge is no rival.
   absl::StatusOr<std::vector<PlanCalibration>> Within(int64_t macs);
+  // What Within would take now; for progress only.
+  double Seconds(int64_t macs) const;
   // The one of least mean error among them. kFailedPrecondition: there is none.
   absl::StatusOr<PlanCalibration> BestWithin(int64_t macs);
 
  private:
+  std::map<std::string, Plan> Plans(int64_t macs) const;  // by spelling
   // Measures plans that were not measured, and reports progress.
   absl::Status Measure(const std::vector<Plan>& plans);
 

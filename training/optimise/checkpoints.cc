@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".safetensors";
-constexpr char kFormat[] = "1";  // of the states; another one is refused
+constexpr char kFormat[] = "2";           // of the states; another one is refused
+constexpr char kContents[] = "contents";  // in the file's metadata: ContentsDigest
 
 // The files of a folder; none where there is no folder.
 std::vector<fs::path> FilesIn(const std::string& folder) {
@@ -30,6 +31,13 @@ std::vector<fs::path> FilesIn(const std::string& folder) {
     files.push_back(it->path());
   }
   return files;
+}
+
+// Of names, types, shapes and numbers.
+std::string ContentsDigest(const TensorMap& state) {
+  std::string digests;
+  for (const auto& [name, tensor] : state) digests += Sha256(SerializeTensors({{name, tensor}}));
+  return Sha256Hex(digests);
 }
 
 }  // namespace
@@ -59,7 +67,8 @@ std::string Checkpoints::FileOf(const std::string& fit) const {
 absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fit) {
   const std::string path = FileOf(fit);
   std::error_code error;
-  if (!options_.resume || !fs::exists(path, error)) {
+  // Whatever stands there but cannot be read is refused below, not passed over.
+  if (!options_.resume || fs::symlink_status(path, error).type() == fs::file_type::not_found) {
     return std::optional<TensorMap>();
   }
   HS_RETURN_IF_ERROR(Lock());
@@ -74,7 +83,15 @@ absl::StatusOr<std::optional<TensorMap>> Checkpoints::Load(const std::string& fi
         "--resume: the checkpoint ", path, " is of another ", absl::StrJoin(other, " and another "),
         " than this run; give what it was begun with, or leave --resume out to begin anew"));
   }
-  return std::optional<TensorMap>(TensorsOf(file));
+  TensorMap state = TensorsOf(file);
+  const auto contents = file.metadata().find(kContents);
+  if (contents == file.metadata().end() || contents->second != ContentsDigest(state)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume: the checkpoint ", path,
+                     " is damaged: its numbers are not those that were written; put back a copy of "
+                     "it, or leave --resume out to begin anew"));
+  }
+  return std::optional<TensorMap>(std::move(state));
 }
 
 absl::Status Checkpoints::Lock() {
@@ -103,15 +120,20 @@ absl::Status Checkpoints::Write(const std::string& fit, const TensorMap& state) 
       if (!options_.resume || !whole) fs::remove(old, error);
     }
   }
-  return WriteFileAtomically(FileOf(fit), SerializeTensors(state, options_.identity));
+  std::map<std::string, std::string> metadata = options_.identity;
+  metadata[kContents] = ContentsDigest(state);
+  return WriteFileAtomically(FileOf(fit), SerializeTensors(state, metadata));
 }
 
-void Checkpoints::Save(const std::string& fit, const TensorMap& state) {
+bool Checkpoints::Save(const std::string& fit, const TensorMap& state) {
   saved_ = Clock::now();
   const absl::Status status = Write(fit, state);
-  if (status.ok() || failed_) return;
-  failed_ = true;
-  absl::FPrintF(stderr, "no checkpoint is kept: %s\n", std::string(status.message()));
+  if (!status.ok() && !failed_) {
+    failed_ = true;
+    absl::FPrintF(stderr, "a checkpoint could not be written, those before stay: %s\n",
+                  std::string(status.message()));
+  }
+  return status.ok();
 }
 
 void Checkpoints::Remove() {

@@ -35,7 +35,8 @@ class Checkpoints {
 
   // The state of the fit that was saved last; nullopt: there is none, or the run begins anew.
   // kFailedPrecondition: it is of another identity, and the message says which part differs; or
-  // another process is at this run. kInvalidArgument: the file is damaged.
+  // another process is at this run. kInvalidArgument: the file is damaged, as a digest of its
+  // contents shows too.
   absl::StatusOr<std::optional<TensorMap>> Load(const std::string& fit);
 
   // Has the run lasted long enough to be worth a file, and it the last file for one more?
@@ -43,9 +44,9 @@ class Checkpoints {
   // Counted from the last Save of any fit, also one that failed.
   bool Due() const { return Clock::now() - saved_ >= options_.every; }
   // Replaces the file of the fit in one step: a reader or a kill never sees half of it. The first
-  // one removes the files of an earlier run, unless this run goes on from them. A failure is told
-  // once and does no harm to the fit. `state` is on the CPU.
-  void Save(const std::string& fit, const TensorMap& state);
+  // one removes the files of an earlier run, unless this run goes on from them. A failure (false)
+  // is told once and does no harm to the fit. `state` is on the CPU.
+  bool Save(const std::string& fit, const TensorMap& state);
 
   // The run is done: removes its folder.
   void Remove();

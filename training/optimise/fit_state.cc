@@ -6,6 +6,11 @@
 #include "absl/strings/str_join.h"
 
 namespace hyperserve {
+namespace {
+
+constexpr int kCounts = 4;  // the first ones of the numbers
+
+}  // namespace
 
 at::Tensor TensorOf(const FitNumbers& n) {
   return at::tensor({double(n.iterations), double(n.steps_back), double(n.best_iteration),
@@ -23,7 +28,7 @@ FitNumbers FitNumbersOf(const at::Tensor& tensor) {
           .gain_error = number(5)};
 }
 
-absl::Status CheckState(const TensorMap& state, const TensorMap& wanted) {
+absl::Status CheckState(const TensorMap& state, const TensorMap& wanted, const FitNumbers& most) {
   const auto text = [](const at::Tensor& tensor) {
     return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "] of ",
                         c10::toString(tensor.scalar_type()));
@@ -43,8 +48,17 @@ absl::Status CheckState(const TensorMap& state, const TensorMap& wanted) {
     }
     return refuse(absl::StrCat(name, " is ", text(there), ", wanted is ", text(tensor)));
   }
-  if (state.size() == wanted.size()) return absl::OkStatus();
-  return refuse(absl::StrCat("it holds ", state.size(), " tensors, wanted are ", wanted.size()));
+  if (state.size() != wanted.size()) {
+    return refuse(absl::StrCat("it holds ", state.size(), " tensors, wanted are ", wanted.size()));
+  }
+  const at::Tensor &numbers = state.at(fit_state::kNumbers), limits = TensorOf(most);
+  for (int i = 0; i < kCounts; ++i) {
+    const auto number = numbers[i].item<double>(), limit = limits[i].item<double>();
+    if (number >= 0 && number <= limit) continue;
+    return refuse(absl::StrCat(fit_state::kNumbers, "[", i, "] is ", number,
+                               ", wanted is a count from 0 to ", limit));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace hyperserve

@@ -32,7 +32,7 @@ at::Tensor TensorOf(const FitNumbers& numbers);
 FitNumbers FitNumbersOf(const at::Tensor& tensor);
 
 // Does a state from a file have the tensors that this fit's states have, but for the length of the
-// curve? kFailedPrecondition names what differs.
-absl::Status CheckState(const TensorMap& state, const TensorMap& wanted);
+// curve, and counts from 0 to those of `most`? kFailedPrecondition names what differs.
+absl::Status CheckState(const TensorMap& state, const TensorMap& wanted, const FitNumbers& most);
 
 }  // namespace hyperserve

@@ -161,7 +161,11 @@ absl::Status Loop::Begin() {
   if (o_.checkpoints != nullptr) {
     HS_ASSIGN_OR_RETURN(auto state, o_.checkpoints->Load(o_.checkpoint));
     if (state.has_value()) {
-      HS_RETURN_IF_ERROR(CheckState(*state, kept_));
+      const FitNumbers most{.iterations = iterations_,
+                            .steps_back = kStepsBackMost,
+                            .best_iteration = iterations_,
+                            .gain_iteration = iterations_};
+      HS_RETURN_IF_ERROR(CheckState(*state, kept_, most));
       Restore(*state);
       kept_ = *std::move(state);
       progress_.Say(absl::StrFormat("%s: goes on from iteration %d of %d", o_.what, now_.iterations,
@@ -296,7 +300,12 @@ absl::Status Loop::Iterate() {
 
 absl::Status Loop::Stop() {
   if (o_.checkpoints == nullptr || !o_.checkpoints->Worth()) return Stopped();
-  o_.checkpoints->Save(o_.checkpoint, kept_);
+  if (!o_.checkpoints->Save(o_.checkpoint, kept_)) {
+    return absl::CancelledError(
+        "stopped; the last checkpoint could not be written: --resume goes on from the one before, "
+        "if "
+        "there is one");
+  }
   return absl::CancelledError(
       absl::StrFormat("stopped; nothing was written but a checkpoint: --resume goes on from "
                       "iteration %d of %d",

@@ -40,6 +40,9 @@ class Client:
     included. Arrays go in as anything that numpy or torch holds, uint8 as it is and other numbers as float32, or as float64
     for a plan in tier double. Calls that solve take the options of hyperserve.requests.Options by name. Rows that fail do
     not fail the call: they hold NaN (labels -1), and `info.failed_rows` numbers them.
+
+    The state shape is that of one row's z: [features], or [channels, height, width] where states are images. A flow's points,
+    samples and gradients have it too. `model(name).state_shape` tells it.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class Client:
         log_density: bool = False,
         **options: Unpack[Options],
     ) -> results.SampleResult:
-        """Samples [rows, dimensions] of a flow: first_row to first_row + rows - 1 of the sequence that `seed` begins.
+        """Samples [rows, state shape] of a flow: first_row to first_row + rows - 1 of the sequence that `seed` begins.
 
         With `log_density`, log p of each as well: [rows], in nats.
         """

@@ -57,7 +57,7 @@ def export(
     import torch
 
     from hyperserve.torch_modules import Converter
-    from hyperserve.torch_running import apply, double, example_rows, far
+    from hyperserve.torch_running import apply, at_depth, beside, conditions_of, double, example_rows, far
 
     module, stem, head = _parts(module, stem, head)
     kind = kind or ("flow" if head is None else "classifier")
@@ -69,30 +69,30 @@ def export(
     begin, length = span[0], span[1] - span[0]
     with torch.no_grad():
         depths = torch.linspace(*span, len(x), dtype=torch.float64)  # another one in each row
-        beside = depths if condition is None else torch.cat([depths[:, None], example_rows(condition)], 1)
+        s = beside(depths, None if condition is None else example_rows(condition))
         z = x if stem is None else Converter(lists["stem"], dtype).add(stem, "stem", x, depths)
-        slope = Converter(lists["field"], dtype).add(field, "field", z, beside)
+        slope = Converter(lists["field"], dtype).add(field, "field", z, s)
         if slope.shape != z.shape:
             raise ValueError(f"the field maps {tuple(z.shape)} to {tuple(slope.shape)}; it must keep the shape")
         if head is not None:
             Converter(lists["head"], dtype).add(head, "head", z, depths)
-            end = z + length * apply(field, z, _at(begin, beside))
+            end = z + length * apply(field, z, at_depth(begin, s))
             answers = head(end)
     spec: dict[str, Any] = {"format": 1, "kind": kind, "span": list(span)}
     spec |= {"direction": direction} if kind == "flow" else {}
     spec |= {"save_at": [float(s) for s in save_at]} if kind == "trajectory" else {}
     spec["input"] = {"shape": list(x.shape[1:])} | ({"unit_range": True} if unit_range else {})
     if condition is not None:
-        features = beside.shape[1] - 1
+        features = s.shape[1] - 1
         spec["condition"] = {"shape": [features]} | ({"none": [float(one) for one in none]} if len(none) else {})
     spec |= {name: part.layers for name, part in lists.items() if part.layers}
     spec |= {"labels": list(labels)} if labels else {}
     tensors = {name: tensor for part in lists.values() for name, tensor in part.tensors.items()}
     with staged_model(folder, spec, tensors, program) as staged:
         with local.daemon(staged.parent, program) as address, Client(address) as client:
-            compare_field(client, staged.name, field, *far(z, beside), span)
+            compare_field(client, staged.name, field, *far(z, s), span)
             if head is not None:
-                more: Options = {"plan": "euler:1/double", "condition": _conditions(beside)}
+                more: Options = {"plan": "euler:1/double", "condition": conditions_of(s)}
                 served = (client.classify(staged.name, x.numpy(), logits=True, **more).logits if kind == "classifier"
                           else client.predict(staged.name, x.numpy(), **more).outputs)  # fmt: skip
                 _compare("the whole model", served, answers)
@@ -109,34 +109,21 @@ def _check_kind(kind: str, head: Any, save_at: Sequence[float]) -> None:
         raise ValueError("save_at: the depths of a trajectory's answer, and of nothing else")
 
 
-def _at(depth: float, beside: Any) -> Any:
-    """The same conditions at another depth."""
-    import torch
-
-    moved = torch.full((len(beside),), depth, dtype=torch.float64)
-    return moved if beside.dim() == 1 else torch.cat([moved[:, None], beside[:, 1:]], 1)
-
-
-def _conditions(beside: Any) -> Any:
-    """Of each row; None where there are none."""
-    return None if beside.dim() == 1 else beside[:, 1:].numpy()
-
-
-def compare_field(client: Client, model: str, field: Any, z: Any, beside: Any, span: tuple[float, float]) -> None:
+def compare_field(client: Client, model: str, field: Any, z: Any, s: Any, span: tuple[float, float]) -> None:
     """ExportError where a slope of the served field at z [rows, state shape], at one of four depths, is not the module's.
-    `beside` holds the rows' conditions as torch_running.depths_of says; its depths do not count."""
+    `s` holds the rows' conditions as torch_running.beside says; its depths do not count."""
     import torch
 
-    from hyperserve.torch_running import apply
+    from hyperserve.torch_running import apply, at_depth, conditions_of
 
     length = span[1] - span[0]
     for share in (0.0, 0.25, 0.5, 0.875):  # of one Euler step each; exact in binary
         begin, step = span[0] + share * length, 0.125 * length
-        for rows, of_rows in zip(z.split(8), beside.split(8), strict=True):
+        for rows, of_rows in zip(z.split(8), s.split(8), strict=True):
             end = client.solve(model, state=rows.numpy(), span=(begin, begin + step), plan="euler:1/double",
-                               condition=_conditions(of_rows), max_reply_bytes=REPLY_BYTES_MAX).state  # fmt: skip
+                               condition=conditions_of(of_rows), max_reply_bytes=REPLY_BYTES_MAX).state  # fmt: skip
             with torch.no_grad():
-                slope = apply(field, rows, _at(begin, of_rows))
+                slope = apply(field, rows, at_depth(begin, of_rows))
             # The subtraction leaves an error of the size of z.
             _compare(f"the field at depth {begin:g}", (end - rows.numpy()) / step, slope, 1e-6 * float(rows.abs().max()))
 

@@ -1,4 +1,4 @@
-"""What calls return: frozen values, with numpy arrays. Failed rows hold NaN, or -1 as a label."""
+"""What calls return: frozen values, with numpy arrays. Failed rows hold NaN, or -1 as a label. Client says what a state shape is."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class RowStatus(enum.IntEnum):
 
 
 def per_row(values: Iterable[int], rows: int) -> Array:
-    """One value a row, of a list that has one value for each row, or one where they agree. Empty: they are not known."""
+    """One value a row, int64 [rows], of a list that has one for each row, or a single one where all agree. Empty, [0]: they are not
+    known."""
     array = np.array(list(values), np.int64)
     return np.full(rows, array[0]) if array.size == 1 else array
 
 
 def bound_per_row(values: Iterable[float], rows: int) -> Array | None:
-    """The same of bounds; None where there is none."""
+    """The same of bounds, float64 [rows]; None where there is none."""
     array = np.array(list(values), np.float64)
     if array.size == 0:
         return None
@@ -95,7 +96,7 @@ class ClassifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class SampleResult:
-    samples: Array  # [rows, dimensions]
+    samples: Array  # [rows, state shape]
     log_density: Array | None  # [rows]; None: not asked for
     info: SolveInfo
 
@@ -105,7 +106,7 @@ class SampleChunk:
     """Rows first_row, first_row + 1, ... of a stream."""
 
     first_row: int
-    samples: Array  # [rows, dimensions]
+    samples: Array  # [rows, state shape]
     log_density: Array | None
     row_status: Array
     generation: int
@@ -165,7 +166,7 @@ class SolveJvpResult:
 @dataclasses.dataclass(frozen=True)
 class LogProbGradientResult:
     log_prob: Array  # [rows], float64
-    gradient: Array  # by the points, [rows, dimensions]
+    gradient: Array  # by the points, [rows, state shape]
     condition_gradient: Array | None  # by each row's condition, in its shape with [rows, ...]; None: the model has none
     info: SolveInfo
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from hyperserve.arrays import Array
 from hyperserve.layers import DenseModule, LayerList
-from hyperserve.torch.compositions import ByNet, Condition, Function, Steps, Time, Within, compositions
+from hyperserve.torch.compositions import ByNet, Column, Function, Steps, Within, compositions
 from hyperserve.torch_running import (
     AGREEMENT,
     NotExportable,
@@ -49,7 +49,7 @@ def _array(tensor: Any) -> Array:
 
 class Converter:
     """Adds modules to a list and follows the example through them: `z` with `s`, one depth a row, and of a conditional field the
-    row's condition after it (torch_running.depths_of)."""
+    row's condition after it (torch_running.beside)."""
 
     def __init__(self, layers: LayerList, dtype: Any) -> None:
         self._layers = layers
@@ -64,10 +64,10 @@ class Converter:
         match module:
             case Steps():
                 return self._add_each(module.parts, path, z, s)
-            case Time():
+            case Column(of="time"):
                 self._layers.add_time(module.place)
                 return with_depth(z, s, first=module.place == "first")
-            case Condition():
+            case Column():
                 self._layers.add_condition(module.place, s.shape[1] - 1)
                 return with_condition(z, s, first=module.place == "first")
             case Function():

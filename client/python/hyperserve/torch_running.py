@@ -29,13 +29,24 @@ def refuse(path: str, module: Any, reason: str) -> NotExportable:
 
 
 def depths_of(s: Any) -> Any:
-    """[rows]: `s` holds the depth of each row or, of a conditional field, [rows, 1 + features], its condition after that."""
+    """[rows]: the depth of each row in `s` as `beside` makes it."""
     return s if s.dim() == 1 else s[:, 0]
 
 
 def conditions_of(s: Any) -> Any:
     """[rows, features]; None: there are none."""
     return None if s.dim() == 1 else s[:, 1:]
+
+
+def beside(depths: Any, conditions: Any) -> Any:
+    """What a field sees beside the state, `s` of the functions here: `depths` [rows] or, with `conditions` [rows, features], [rows,
+    1 + features]; None: there are no conditions. depths_of and conditions_of take it apart."""
+    return depths if conditions is None else torch.cat([depths[:, None], conditions], 1)
+
+
+def at_depth(depth: float, s: Any) -> Any:
+    """`s` with the same conditions and one depth in all rows."""
+    return beside(torch.full((len(s),), depth, dtype=torch.float64), conditions_of(s))
 
 
 def _with_columns(z: Any, columns: Any, first: bool) -> Any:
@@ -258,8 +269,7 @@ def _calls(module: Any, row: Any, depth: float, condition: Any) -> list[tuple[st
 
         hooks.append(part.register_forward_pre_hook(record))
     try:
-        s = torch.tensor([depth], dtype=torch.float64)
-        apply(module, row, s if condition is None else torch.cat([s[:, None], condition], 1))
+        apply(module, row, beside(torch.tensor([depth], dtype=torch.float64), condition))
     finally:
         for hook in hooks:
             hook.remove()

@@ -19,7 +19,7 @@ from hyperserve.tensor_files import write_safetensors  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("HYPERSERVE_BIN", ROOT / "build/release/bin"))
-SOON = 60  # seconds that a quick event may take on a busy machine
+SOON = 150  # seconds that a quick event, as the start of a daemon, may take on a busy machine
 
 # PyTorch stands in an environment of its own; last, so that it shadows nothing.
 if os.environ.get("HYPERSERVE_TORCH_SITE"):
@@ -45,7 +45,9 @@ class Daemon:
                  "--admin_address=127.0.0.1:0", "--http_address=127.0.0.1:0", *self._flags], stderr=log, stdout=log)
         end = time.monotonic() + SOON
         while not ports.exists():
-            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError(self.log.read_text())
             time.sleep(0.01)
         self.__dict__.update(json.loads(ports.read_text()))
 

@@ -19,9 +19,13 @@ TEST(Utf8, ReplacesEachByteThatIsNone) {
   EXPECT_EQ(Utf8("x\xe2\x82", 100), "x??");
 }
 
-TEST(Utf8, CutsBetweenCharacters) {
-  EXPECT_EQ(Utf8("a\xe2\x82\xac", 3), "a");
-  EXPECT_EQ(Utf8("a\xe2\x82\xac", 4), "a\xe2\x82\xac");
+TEST(Utf8, LeavesOutTheMiddleBetweenCharacters) {
+  EXPECT_EQ(Utf8("0123456789abcdef", 16), "0123456789abcdef");
+  EXPECT_EQ(Utf8("0123456789abcdef", 15), "01234 ... bcdef");
+  EXPECT_EQ(Utf8("\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac", 11),
+            "\xe2\x82\xac ... \xe2\x82\xac");
+  EXPECT_EQ(Utf8("\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac", 8), " ... ") << "no half characters";
+  EXPECT_EQ(Utf8("0123456789", 3), " ..");
 }
 
 }  // namespace

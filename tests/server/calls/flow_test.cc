@@ -223,7 +223,9 @@ TEST_F(PrepareGuidance, Refusals) {
     ExpectRefused(Try(), "guidance: 3 weights a row for plan");
   }
   Guide({2}, {1, 1, 1});
-  ExpectRefused(Try(), "guidance: shape [1, 1, 1] found, [rows, 1] wanted");
+  ExpectRefused(Try(), "guidance: shape [1, 1, 1] found, [rows] wanted, or [rows, steps] with");
+  Guide({2}, {});
+  ExpectRefused(Try(), "guidance: shape [] found, [rows] wanted");
   ask_.terms.plan = ParsePlan("auto:1e-2");
   Guide({2}, {1});
   const absl::Status none_measured = Try().status();

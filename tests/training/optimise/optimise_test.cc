@@ -184,6 +184,45 @@ TEST_F(OptimiseTest, ADamagedCheckpointIsRefusedWithItsName) {
   EXPECT_THAT(std::string(ResumedRun(Keeping(true)).status().message()), HasSubstr(path));
 }
 
+TEST_F(OptimiseTest, AByteThatChangedInACheckpointIsFound) {
+  KilledRun(137);
+  const std::string path = folder_ + "/problem.safetensors";
+  std::string bytes = ReadFile(path, 1 << 20).value();
+  bytes.back() ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(path, bytes).ok());
+  EXPECT_THAT(std::string(ResumedRun(Keeping(true)).status().message()),
+              AllOf(HasSubstr(path), HasSubstr("is damaged"), HasSubstr("leave --resume out")));
+}
+
+TEST_F(OptimiseTest, CountsThatNoFitHasAreRefused) {
+  KilledRun(137);
+  Checkpoints checkpoints(Keeping(true));
+  TensorMap state = checkpoints.Load("problem").value().value();
+  for (const double number : {std::numeric_limits<double>::quiet_NaN(), 1e300, -1.0}) {
+    state.at("numbers") = state.at("numbers").clone();
+    state.at("numbers")[0] = number;
+    ASSERT_TRUE(checkpoints.Save("problem", state));
+    Problem problem;
+    problem.fit.checkpoints = &checkpoints;
+    EXPECT_THAT(std::string(Optimise(problem.fit).status().message()),
+                AllOf(HasSubstr("numbers[0] is "), HasSubstr("from 0 to ")));
+  }
+}
+
+TEST_F(OptimiseTest, WhatStandsInACheckpointsPlaceAndCannotBeReadIsRefused) {
+  const std::string path = folder_ + "/problem.safetensors";
+  fs::create_directories(folder_);
+  fs::create_symlink(path, path);  // leads to itself
+  EXPECT_THAT(std::string(ResumedRun(Keeping(true)).status().message()), HasSubstr(path));
+}
+
+TEST_F(OptimiseTest, ACheckpointThatCannotBeWrittenIsTold) {
+  fs::create_directories(fs::path(parent_).parent_path());
+  ASSERT_TRUE(WriteFileAtomically(parent_, "a file where the folder would be").ok());
+  Checkpoints checkpoints(Keeping(false));
+  EXPECT_FALSE(checkpoints.Save("problem", {{"x", at::zeros({2})}}));
+}
+
 TEST_F(OptimiseTest, ARunThatBeginsAnewReplacesWhatAnotherLeft) {
   KilledRun(137);
   ASSERT_TRUE(WriteFileAtomically(folder_ + "/other.safetensors", "of the killed run").ok());

@@ -38,7 +38,7 @@ def solve(
 
 
 def log_prob(client: Client, model: str, inputs: torch.Tensor, **options: Unpack[Options]) -> torch.Tensor:
-    """log p(x) of points [rows, dimensions], float64 [rows], as Client.log_prob; with gradients for points and condition.
+    """log p(x) of points [rows, state shape], float64 [rows], as Client.log_prob; with gradients for points and condition.
 
     Where a gradient is wanted the one call brings it along.
     """

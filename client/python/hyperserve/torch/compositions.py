@@ -18,20 +18,20 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 KINDS = ("add", "film", "cat", "cat_first")  # what a net of the time or of the condition does to what stands before it
 
 
-class Condition(nn.Module):  # type: ignore[misc]
-    """Stands for the condition as an input of what follows."""
+class Column(nn.Module):  # type: ignore[misc]
+    """Stands for the time or the condition as an input of what follows, before ("first") or after ("last") the others."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, of: str, place: str) -> None:
         super().__init__()
-        self.place = place
+        self.of, self.place = of, place
 
 
-class Time(nn.Module):  # type: ignore[misc]
-    """Stands for the time as an input of what follows."""
+def _time(place: str) -> Part:
+    return "t", Column("time", place)
 
-    def __init__(self, place: str) -> None:
-        super().__init__()
-        self.place = place
+
+def _condition(place: str) -> Part:
+    return "c", Column("condition", place)
 
 
 class Function(nn.Module):  # type: ignore[misc]
@@ -78,18 +78,18 @@ def _between(parts: list[Part], activation: str | None) -> list[Part]:
 
 def _beside(steps: list[Part], conditional: bool) -> Iterator[list[Part]]:
     """The steps, with the time and the condition as inputs of the first one, in every order; with the time as one of every layer."""
-    times: list[list[Part]] = [[], [("t", Time("last"))], [("t", Time("first"))]]
+    times: list[list[Part]] = [[], [_time("last")], [_time("first")]]
     for time in times:
         yield [*time, *steps]
         for place in ("last", "first") if conditional else ():
-            condition: list[Part] = [("c", Condition(place))]
+            condition: list[Part] = [_condition(place)]
             yield [*time, *condition, *steps]
             if time:
                 yield [*condition, *time, *steps]
     layers = [isinstance(part, (nn.Linear, nn.Conv2d)) for _, part in steps]
     if sum(layers) > 1 and not conditional:
         for place in ("last", "first"):  # of every layer, as FFJORD's ConcatLinear
-            column: list[Part] = [("t", Time(place))]
+            column: list[Part] = [_time(place)]
             yield [one for step, takes in zip(steps, layers, strict=True) for one in (*(column if takes else []), step)]
 
 
@@ -100,9 +100,9 @@ def _acted_on(steps: list[Part], nets: list[Net], conditional: bool) -> Iterator
             acting: list[Part] = [("net", ByNet(kind, net)) for kind, net in zip(kinds, nets, strict=True)]
             chosen = [*steps[:at], *acting, *steps[at:]]
             if conditional and not any(net.sees_condition for net in nets):
-                yield from ([("c", Condition(place)), *chosen] for place in ("last", "first"))
+                yield from ([_condition(place), *chosen] for place in ("last", "first"))
             elif conditional and not any(net.sees_time for net in nets):
-                yield from (chosen, *([("t", Time(place)), *chosen] for place in ("last", "first")))
+                yield from (chosen, *([_time(place), *chosen] for place in ("last", "first")))
             else:
                 yield chosen
 
