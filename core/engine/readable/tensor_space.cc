@@ -185,6 +185,10 @@ State TensorSpace::Combine(const State& z, std::span<const Term<State>> terms) c
   });
 }
 
+State TensorSpace::Minus(const State& a, const State& b) const {
+  return ForEachPart(a, [&](const Part& part) { return a.*part.tensor - b.*part.tensor; });
+}
+
 State TensorSpace::Where(const std::vector<bool>& mask, const State& yes, const State& no) const {
   const auto chosen = std::count(mask.begin(), mask.end(), true);
   if (chosen == static_cast<std::ptrdiff_t>(mask.size())) return yes;
