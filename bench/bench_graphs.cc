@@ -33,7 +33,12 @@ constexpr struct {
               {"pinwheel", "rk4:4"},
               {"rings", "hyper_heun:1"},
               {"fashion", "hyper_euler:2"},
-              {"fashion", "dopri5:1e-4"}};
+              {"fashion", "dopri5:1e-4"},
+              {"fashion", "learned:6"},
+              {"cifar", "learned:6"},
+              {"rings", "learned:6"},
+              {"pinwheel", "learned:6"},
+              {"two_moons", "learned:6"}};
 
 enum class Form { kTable, kJson };
 

@@ -1,6 +1,6 @@
-// What the fused runs of flows and of images share: segments wait, and the next Advance solves all
-// of them to their ends, in launches between which cancellation is noticed. Private to
-// core/engine/fused.
+// What the fused runs of flows and of images, and the run of captured tables, share: segments wait,
+// and the next Advance solves all of them to their ends, in launches between which cancellation is
+// noticed. Private to core/engine.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -32,7 +32,7 @@ inline int64_t StepsOf(const Segment& segment) {
   return std::get<FixedSteps>(segment.control).steps;
 }
 
-// Program: FusedFlow or FusedConv, which solves rows on the device.
+// Program: FusedFlow, FusedConv or TableGraph, which solves rows on the device.
 template <class Program>
 class WaitingRun : public Run {
  public:
@@ -41,7 +41,7 @@ class WaitingRun : public Run {
         stream_(std::move(stream)),
         stages_(OptionsOf(spec).tableau.solution_stages()) {}
 
-  int64_t room() const final { return std::numeric_limits<int64_t>::max(); }
+  int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
 
   absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) final {
     const absl::Status solved = CatchDeviceFaults("solving a batch", [&] {
