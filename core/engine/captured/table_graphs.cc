@@ -17,7 +17,7 @@ namespace {
 
 // What a table's solve depends on beside the model and the correction. Rows that are states and
 // rows of noise are the same to it.
-BatchSpec TableOf(const BatchSpec& spec) {
+BatchSpec WholeTableOf(const BatchSpec& spec) {
   return {.model = nullptr,
           .correction = nullptr,
           .method = spec.method,
@@ -53,7 +53,7 @@ void SolveInPlaces(const TableSolve& solve, TablePlaces& places) {
 
 }  // namespace
 
-TableGraphs::TableGraphs(CaptureLanes* lanes) : lanes_(lanes), works_(TableOf) {}
+TableGraphs::TableGraphs(CaptureLanes* lanes) : lanes_(lanes), works_(WholeTableOf) {}
 
 absl::Status TableGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");

@@ -15,7 +15,6 @@ namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 bool Never() { return false; }
 

@@ -23,9 +23,7 @@ namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
-bool Never() { return false; }
 
 // Counts the starts of all that was captured.
 class ReplayedLane final : public CaptureLane {
@@ -70,7 +68,7 @@ class TableRunTest : public testing::Test {
     }
   }
 
-  std::unique_ptr<Run> Start(const BatchSpec& spec, int64_t rows) {
+  std::unique_ptr<hyperserve::Run> Start(const BatchSpec& spec, int64_t rows) {
     return MakeTableRun(spec, graphs_.Take(spec, rows).value(), rows);
   }
 
