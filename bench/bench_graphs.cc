@@ -31,15 +31,9 @@ constexpr double kMilliseconds = 1500;  // after so much no further one begins
 constexpr int64_t kRowCounts[] = {1, 32, 256};
 constexpr struct {
   const char *model, *plan;
-} kWorks[] = {{"pinwheel", "hyper_heun:1"},
-              {"pinwheel", "rk4:4"},
-              {"rings", "hyper_heun:1"},
-              {"fashion", "hyper_euler:2"},
-              {"fashion", "dopri5:1e-4"},
-              {"fashion", "learned:6"},
-              {"cifar", "learned:6"},
-              {"rings", "learned:6"},
-              {"pinwheel", "learned:6"},
+} kWorks[] = {{"pinwheel", "hyper_heun:1"}, {"pinwheel", "rk4:4"},      {"rings", "hyper_heun:1"},
+              {"fashion", "hyper_euler:2"}, {"fashion", "dopri5:1e-4"}, {"fashion", "learned:6"},
+              {"cifar", "learned:6"},       {"rings", "learned:6"},     {"pinwheel", "learned:6"},
               {"two_moons", "learned:6"}};
 
 enum class Form { kTable, kJson };

@@ -14,6 +14,7 @@
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/warm_sizes.h"
+#include "core/io/tensor.h"
 #include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"

@@ -8,9 +8,9 @@
 
 namespace hyperserve {
 
-// Of the steps and tables of larger buckets nothing is captured: there the work outweighs its launches. On an
-// H200, fashion's steps of 32 rows (1.1e9 MACs an evaluation of f) gained 1.1 to 1.5 times by it,
-// those of 256 rows nothing, and their memory was the lanes' for good.
+// Of the steps and tables of larger buckets nothing is captured: there the work outweighs its
+// launches. On an H200, fashion's steps of 32 rows (1.1e9 MACs an evaluation of f) gained 1.1
+// to 1.5 times by it, those of 256 rows nothing, and their memory was the lanes' for good.
 inline constexpr int64_t kGraphRowsMax = 1024;
 inline constexpr double kGraphMacsMax = 2e9;
 // The most MACs of an evaluation of f that a plan is timed with: a GPU is busy long before, and

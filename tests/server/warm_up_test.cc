@@ -11,6 +11,7 @@
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
@@ -195,7 +196,8 @@ TEST(WarmUpTest, ADeviceThatIsTooFullForTheLargest) {
   EXPECT_EQ(runtime.asked.back().rows, 1);
 }
 
-// Where tables are captured, every one is asked for before it serves, with and without its distance.
+// Where tables are captured, every one is asked for before it serves, with and without its
+// distance.
 TEST(WarmUpTest, EveryTableOfALearnedSolver) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
   HypersolverSpec tables = fixture::FlowTablesSpec(*model, Coefficients::kMap);
@@ -240,9 +242,9 @@ TEST(WarmUpTest, InputsAlsoAsBytes) {
                               .correction = nullptr,
                               .calibration = &calibration};
   EXPECT_TRUE(WarmUp(subject, 1, Never, runtime).ok());
-  EXPECT_EQ(std::ranges::count(runtime.asked, Dtype::kU8,
-                               [](const auto& one) { return one.spec.dtype; }),
-            1);
+  EXPECT_EQ(
+      std::ranges::count(runtime.asked, Dtype::kU8, [](const auto& one) { return one.spec.dtype; }),
+      1);
 }
 
 absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {

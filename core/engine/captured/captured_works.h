@@ -49,12 +49,10 @@ class CapturedWorks {
   void Keep(const BatchSpec& spec, int64_t bucket, int64_t evaluations, Captured captured) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const Entry& entry) { return entry.gone(); });
-    auto entry =
-        std::ranges::find_if(entries_, [&](const Entry& one) { return IsOf(one, spec); });
+    auto entry = std::ranges::find_if(entries_, [&](const Entry& one) { return IsOf(one, spec); });
     if (entry == entries_.end()) {
-      entry = entries_.insert(entry, {.model = spec.model,
-                                      .correction = spec.correction,
-                                      .essence = essence_(spec)});
+      entry = entries_.insert(
+          entry, {.model = spec.model, .correction = spec.correction, .essence = essence_(spec)});
     }
     entry->by_bucket[bucket].insert_or_assign(evaluations, std::move(captured));
   }

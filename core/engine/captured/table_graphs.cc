@@ -99,16 +99,16 @@ bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
 TableGraphs::Graphs TableGraphs::MakeGraphs(const BatchSpec& spec, int64_t steps, int64_t bucket,
                                             const StreamLease& scratch) const {
   const TorchScope scope(*scratch);
-  const auto solve = std::make_shared<const TableSolve>(
-      SetUpTableSolve(spec, steps, bucket, lanes_->device()));
+  const auto solve =
+      std::make_shared<const TableSolve>(SetUpTableSolve(spec, steps, bucket, lanes_->device()));
   const TableRows zeros = ZeroTableRows(spec, *solve, lanes_->device());
   const TableEnds ends = SolveWholeTable(*solve, zeros);
   Graphs graphs;
   for (size_t i = 0; i < kGraphLanes; ++i) {
     auto graph = std::make_shared<TableGraph>();
     graph->places = works_.PlacesLike(MakePlaces(lanes_->stream(i), zeros, ends), i);
-    graph->solve = lanes_->Capture(
-        i, [solve, places = graph->places] { SolveInPlaces(*solve, *places); });
+    graph->solve =
+        lanes_->Capture(i, [solve, places = graph->places] { SolveInPlaces(*solve, *places); });
     graph->evaluations = solve->table.evaluations();
     graphs.push_back(std::move(graph));
   }

@@ -22,6 +22,8 @@
 #include "core/engine/readable/solve_setup.h"
 #include "core/io/tensor.h"
 #include "core/model/net/model.h"
+#include "core/model/net/net.h"
+#include "core/ode/solve_options.h"
 #include "core/ode/space.h"
 #include "core/plan/row_status.h"
 
@@ -67,8 +69,8 @@ class TableRun final : public WaitingRun<TableGraph> {
       Group& group = groups[StepsOf(one.segment)];
       group.graph = one.program;
       group.segments.push_back(one.segment);
-      group.results.Expect(
-          group.rows, {.ticket = one.ticket, .rows = one.segment.rows, .bucket = bucket_});
+      group.results.Expect(group.rows,
+                           {.ticket = one.ticket, .rows = one.segment.rows, .bucket = bucket_});
       group.rows += one.segment.rows;
     }
     for (auto& [steps, group] : groups) {

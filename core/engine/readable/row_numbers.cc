@@ -75,8 +75,7 @@ PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::
     PerRow tolerances = rtol;
     tolerances.insert(tolerances.end(), atol.begin(), atol.end());
     const auto doubles = error.options().dtype(at::kDouble);
-    return RowValues(
-        CudaErrorSquares(error, z0, z1, RowTensor(tolerances, doubles).view({2, -1})));
+    return RowValues(CudaErrorSquares(error, z0, z1, RowTensor(tolerances, doubles).view({2, -1})));
   }
   return error.scalar_type() == at::kDouble ? HostErrorSquares<double>(error, z0, z1, rtol, atol)
                                             : HostErrorSquares<float>(error, z0, z1, rtol, atol);

@@ -49,7 +49,8 @@ at::Tensor Weighted(const PerRow& weights, const at::Tensor& x, const int64_t ro
   return x * OverRows(RowTensor(weights, x.options()), x, row_dim);
 }
 
-// [B]. One depth for all rows is no memory of the host, so that a solve of such rows can be captured.
+// [B]. One depth for all rows is no memory of the host, so that a solve of such rows can be
+// captured.
 at::Tensor DepthTensor(const PerRow& depth, const at::TensorOptions& like) {
   if (!AllEqual(depth)) return RowTensor(depth, like);
   return at::full({static_cast<int64_t>(depth.size())}, depth.front(), like);

@@ -8,8 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/captured/table_fixture.h"
+#include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/planned_solve.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
@@ -127,8 +137,7 @@ TEST_P(TableGraphTest, TablesAreThoseOfAGeneration) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, TableGraphTest, testing::ValuesIn(DeviceNames()),
-                         DeviceTestName);
+INSTANTIATE_TEST_SUITE_P(Devices, TableGraphTest, testing::ValuesIn(DeviceNames()), DeviceTestName);
 
 }  // namespace
 }  // namespace hyperserve

@@ -12,18 +12,29 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/batch_spec.h"
 #include "core/engine/captured/capture_lanes.h"
 #include "core/engine/captured/captured_work.h"
 #include "core/engine/captured/table_graphs.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/engine.h"
 #include "core/engine/readable/readable_run.h"
+#include "core/engine/torch_scope.h"
+#include "core/io/tensor.h"
+#include "core/model/net/model.h"
+#include "core/model/spec/spec.h"
+#include "core/plan/method.h"
+#include "core/plan/plan.h"
+#include "core/plan/step_control.h"
 #include "tests/core/engine/captured/table_fixture.h"
+#include "tests/core/engine/engine_fixture.h"
+#include "tests/testing/planned_solve.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
-
 
 // Counts the starts of all that was captured.
 class ReplayedLane final : public CaptureLane {
@@ -93,7 +104,8 @@ class TableRunTest : public testing::Test {
 
   const std::shared_ptr<const Model> flow_ = fixture::RandomModel(fixture::FlowSpec(), 1);
   int starts_ = 0;
-  CaptureLanes lanes_{at::kCPU, [this](at::Device) { return std::make_unique<ReplayedLane>(&starts_); }};
+  CaptureLanes lanes_{at::kCPU,
+                      [this](at::Device) { return std::make_unique<ReplayedLane>(&starts_); }};
   TableGraphs graphs_{&lanes_};
 };
 
