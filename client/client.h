@@ -31,6 +31,8 @@
 
 namespace hyperserve {
 
+// Copied by the client. Addresses are HOST:PORT; a wrong one fails the first call with
+// kUnavailable, not the constructor.
 struct ClientOptions {
   std::string address = "127.0.0.1:8500";
   std::string admin_address = "127.0.0.1:8501";
@@ -40,9 +42,11 @@ struct ClientOptions {
   int receive_bytes_max = 64 << 20;
 };
 
+// kServiceUnknown comes from WatchHealth alone: the service may appear later.
 enum class HealthState { kUnknown, kServing, kNotServing, kServiceUnknown };
 std::string_view HealthStateName(HealthState state);  // "SERVING", as in grpc.health.v1
 
+// Starts no thread of its own, and keeps no request after its call.
 class Client {
  public:
   // Never fails: the first call connects.
@@ -68,6 +72,7 @@ class Client {
   absl::StatusOr<v1::SolveInfo> SampleStream(v1::SampleStreamRequest request, Deadline deadline,
                                              const OnChunk& on_chunk);
 
+  // Calls that change nothing. Repeated as those that solve.
   absl::StatusOr<v1::ListModelsReply> ListModels(Deadline deadline);
   absl::StatusOr<v1::GetModelReply> GetModel(const std::string& model, Deadline deadline);
   absl::StatusOr<v1::GetServerInfoReply> GetServerInfo(Deadline deadline);
@@ -82,8 +87,11 @@ class Client {
   absl::StatusOr<v1::UnloadModelReply> UnloadModel(const v1::UnloadModelRequest& request,
                                                    Deadline deadline);
 
-  // First what is served, then each change, until `on_event` returns false (then OK) or the
-  // deadline comes (then kDeadlineExceeded). `on_event` runs on the calling thread.
+  // Also on the Admin address. First what is served, then each change, until `on_event` returns
+  // false (then OK) or the deadline comes (then kDeadlineExceeded). `on_event` runs on the calling
+  // thread; what it does delays the next event. A broken connection is not mended (kUnavailable).
+  // Where the server dropped the watch since its events were not read, it begins anew, with what is
+  // served.
   absl::Status WatchModels(Deadline deadline,
                            const std::function<bool(const v1::WatchModelsReply&)>& on_event);
 

@@ -14,12 +14,15 @@
 
 namespace hyperserve {
 
+// Each has a TCP connection of its own, also where several have one address. No TLS, and no HTTP
+// proxy.
 class Connection {
  public:
   // Connects to nothing yet. `receive_bytes_max`: of one reply; a larger one fails the call with
   // kResourceExhausted.
   Connection(std::string address, int receive_bytes_max);
 
+  // For the stubs, which share it; it lives as long as any of them.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
   // The outcome of one attempt.

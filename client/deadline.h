@@ -1,4 +1,4 @@
-// The deadline of a call.
+// The deadline of a call. Plain data.
 #pragma once
 
 #include <chrono>

@@ -15,6 +15,7 @@
 
 namespace hyperserve {
 
+// Plain data; the defaults are the library's.
 struct RetryPolicy {
   // Attempts in a row that end in the same code, with the first one; 1: no repetition.
   int attempts_max = 5;
@@ -27,6 +28,7 @@ struct RetryPolicy {
 // room.
 inline constexpr int kUntilTheDeadline = std::numeric_limits<int>::max();
 
+// What is known of an attempt that failed. Nothing of the request itself.
 struct FailedAttempt {
   absl::StatusCode code = absl::StatusCode::kUnknown;
   bool repeatable = false;  // nothing was sent, or the next attempt asks for missing rows only

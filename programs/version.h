@@ -1,5 +1,5 @@
 // Version and commit of this build. CMake writes the source of this header at every build
-// (cmake/WriteCommit.cmake).
+// (cmake/WriteCommit.cmake). Fixed at build time; any thread.
 #pragma once
 
 #include <string>

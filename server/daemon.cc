@@ -285,7 +285,7 @@ void Daemon::Parts::OnModelEvent(const Registry::Event& event, const std::string
   }
   refused.Remove(event.model);
   if (registry != nullptr) SetHealth("model/" + event.model, served);
-  if (!served) metrics.Set(Metric::kModelProblems, {event.model}, 0);
+  if (!served) ForgetModelFigures(event.model, metrics);
 }
 
 void Daemon::Parts::OnBatch(const BatchReport& report) {

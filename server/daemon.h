@@ -10,6 +10,7 @@
 
 namespace hyperserve {
 
+// Handles no signal: main does, and calls Shutdown.
 class Daemon {
  public:
   // Listens, then loads and warms the models. The daemon is ready when Start returns; it answers

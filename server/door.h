@@ -19,6 +19,7 @@
 
 namespace hyperserve {
 
+// One thread for each door; it never waits for a client, and closes what it refuses at once.
 class Door {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;

@@ -31,6 +31,7 @@ struct Listener {
 // Turns on health and reflection for all later listeners. Call it before the first Listen.
 void SetUpGrpc();
 
+// Plain data, from the options page. Members at 0 are not meant to serve: the caller sets each.
 struct ListenerLimits {
   int connection_calls_max = 0;  // calls at once on one connection
   ConnectionLimits connections;

@@ -1,4 +1,5 @@
 // The facts of this machine that the defaults of options depend on. Reads files of the system.
+// Called once, by the daemon's Start.
 #pragma once
 
 #include <vector>

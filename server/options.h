@@ -164,6 +164,7 @@ std::set<std::string> AllowedCode(const Options& options);
 // The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
 // come from InForce.
 CallLimits LimitsOf(const Options& options);
+// The caller adds the functions that the batcher calls.
 BatcherOptions BatcherOptionsOf(const Options& options);
 
 // kInvalidArgument names the flag, its value and the values that are allowed.

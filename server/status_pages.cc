@@ -83,6 +83,13 @@ void SetMemoryInUse(std::string_view device, Metrics& metrics) {
   metrics.Set(Metric::kDeviceMemoryUsed, {device}, static_cast<double>(MemoryInUse(device)));
 }
 
+void ForgetModelFigures(const std::string& model, Metrics& metrics) {
+  for (const Metric figure :
+       {Metric::kActiveGeneration, Metric::kModelProblems, Metric::kDefaultPlanReplaced}) {
+    metrics.SetAll(figure, model, 0);
+  }
+}
+
 HttpReply MetricsPage(Environment& environment, const RefusedModels& refused) {
   Metrics& metrics = *environment.metrics;
   const QueueDepth depth = environment.batcher->depth();

@@ -25,6 +25,7 @@ class RefusedModels {
   };
   void Add(Refusal refusal);  // replaces an earlier one of the model
   void Remove(const std::string& model);
+  // A copy, sorted by model.
   std::vector<Refusal> List() const;
 
  private:
@@ -36,6 +37,9 @@ class RefusedModels {
 void SetMemoryFigures(double memory_max, const std::vector<DeviceInfo>& devices, Metrics& metrics);
 // Sets the gauge of the memory in use on a device that serves.
 void SetMemoryInUse(std::string_view device, Metrics& metrics);
+
+// Sets the gauges of a model that is no longer served to 0. Called by the registry's thread.
+void ForgetModelFigures(const std::string& model, Metrics& metrics);
 
 // The page for Prometheus. It first sets the gauges that nobody updates: queues, generations,
 // problems, readiness.

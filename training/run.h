@@ -25,6 +25,7 @@ struct TrainingRun {
   FieldCode field_code = FieldCode::kRefused;  // of this model
   at::Device device = at::kCPU;
   std::unique_ptr<DeviceRuntime> runtime;
+  // When the object was made.
   const std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
   std::string TimeText() const;  // since then

@@ -17,6 +17,7 @@ namespace hyperserve {
 
 using Arguments = std::vector<std::string>;
 
+// One line of the table of commands; texts of static storage.
 struct Command {
   std::string_view name;
   std::string_view arguments;  // as the usage shows them: "INPUT"
@@ -36,6 +37,7 @@ absl::StatusOr<Arguments> ParseArguments(const Command& command,
 
 // The help text of all commands, and of one.
 std::string Usage(std::span<const Command> commands);
+// Pure but for the flags' help, which it reads.
 std::string Usage(const Command& command);
 
 // The whole program; returns its exit code. `words` are the arguments of main without the program's

@@ -10,6 +10,7 @@ namespace hyperserve {
 
 // A mistake on the command line, kInvalidArgument. RunProgram adds a pointer to the help.
 absl::Status UsageError(std::string_view message);
+// Told by a payload of the status, so a function that makes a new status of it loses that.
 bool IsUsageError(const absl::Status& status);
 
 // Sets the advice that ExplainFailure prints in place of the one for the code. OK stays OK.

@@ -1,6 +1,6 @@
 // Writes JSON text in order. Numbers are the shortest text that reads back the same. NaN and
 // infinities, which JSON lacks, become null. Nothing fails. The caller must nest calls correctly:
-// Key before each value of an object, and an End for each Begin.
+// Key before each value of an object, and an End for each Begin. One thread at a time.
 #pragma once
 
 #include <concepts>
@@ -20,11 +20,15 @@ class JsonWriter {
   JsonWriter& EndObject();
   JsonWriter& BeginArray();
   JsonWriter& EndArray();
+  // Escapes the name as Value escapes text.
   JsonWriter& Key(std::string_view name);
 
+  // Quotes, backslashes and control characters are escaped; other bytes pass, so text that is no
+  // UTF-8 stays so.
   JsonWriter& Value(std::string_view text);
   JsonWriter& Value(const char* text) { return Value(std::string_view(text)); }
   JsonWriter& Value(const std::string& text) { return Value(std::string_view(text)); }
+  // The shortest text that reads back as the same double; a float prints as that of a float.
   JsonWriter& Value(double number);
   JsonWriter& Value(float number);
   JsonWriter& Value(bool truth);

@@ -18,6 +18,7 @@ namespace hyperserve {
 
 // ReadRows and FitRows (core/io/rows.h), whose failures become FileErrors here.
 absl::StatusOr<RowsFile> ReadInput(const std::string& path, const std::string& tensor_name);
+// Both keep the code of the failure.
 absl::StatusOr<HostTensor> FitInput(RowsFile file, const Shape& row_shape, int64_t limit);
 
 // Converts rows to the dtype that the tier takes: F64 for double, else F32; U8 stays.
@@ -27,6 +28,7 @@ HostTensor ForTier(const HostTensor& rows, Tier tier);
 // fewer.
 absl::StatusOr<double> Accuracy(const std::string& labels_path, std::span<const int64_t> labels);
 
+// A stretch of the rows of a command, which one request sends.
 struct Slice {
   int64_t index = 0, begin = 0, end = 0;  // the index-th slice: rows [begin, end)
   int64_t rows() const { return end - begin; }

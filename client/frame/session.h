@@ -15,6 +15,7 @@
 
 namespace hyperserve {
 
+// For people, or one JSON object for programs.
 enum class OutputFormat { kTable, kJson };
 absl::StatusOr<OutputFormat> FormatFromFlags();  // a usage error for any other --format
 
@@ -22,12 +23,14 @@ absl::StatusOr<OutputFormat> FormatFromFlags();  // a usage error for any other 
 // calls this, since it would ignore them.
 absl::Status CheckNoInput();
 
+// A full server is called again until the deadline, since a command has nothing better to do.
 ClientOptions ClientOptionsFromFlags();
 Deadline DeadlineFromFlags();  // of a call that starts now
 
 // Asks the daemon for the model of --model. Without the option, the only model that is served; a
 // usage error where there are several. Fails as the client's calls do.
 absl::StatusOr<v1::GetModelReply> ChooseModel(Client& client);
+// What the reply says of the model. Pure; an empty shape where the reply says nothing.
 Shape InputShape(const v1::GetModelReply& model);
 Shape StateShape(const v1::GetModelReply& model);
 bool IsFlow(const v1::GetModelReply& model);

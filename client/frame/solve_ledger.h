@@ -12,6 +12,8 @@
 
 namespace hyperserve {
 
+// Model, plan, tier, digest, engine and device are those of the last reply: the requests of one
+// command share them, unless the server was changed meanwhile.
 class SolveLedger {
  public:
   // Call in row order. `rows` is the number of rows in the reply, since its lists may hold one
@@ -19,6 +21,7 @@ class SolveLedger {
   void Add(const v1::SolveInfo& info, int64_t rows);
 
   int64_t rows() const { return static_cast<int64_t>(status_.size()); }
+  // Rows whose status is not converged; a reply that tells no status counts as failed.
   int64_t failed_rows() const;
   bool converged(int64_t row) const { return status_[row] == v1::ROW_STATUS_CONVERGED; }
   std::string status_name(int64_t row) const;  // "converged", as in core/plan

@@ -9,6 +9,7 @@
 
 namespace hyperserve {
 
+// What ParseHostPort read.
 struct HostPort {
   std::string host;  // a name, an IPv4 address, or an IPv6 address with its brackets
   int port = 0;

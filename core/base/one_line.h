@@ -1,5 +1,6 @@
 // Escapes foreign text to one line, for logs and reports that print one event on each line. Foreign
-// text is what we did not write: a parser's message, a name from a request or a file.
+// text is what we did not write: a parser's message, a name from a request or a file. Pure; any
+// thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Foreign text as valid UTF-8.
+// Foreign text as valid UTF-8. Pure; any thread.
 #pragma once
 
 #include <string>

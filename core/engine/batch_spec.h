@@ -44,6 +44,8 @@ enum class LogDensity {
   // integral is an estimate of its own, so that their spread is a standard error.
   kHutchinson,
 };
+// One probe has no spread, so two are the least. Each costs a pass of f's multiply-accumulates, so
+// the most cost what the exact trace of kTangentsMax dimensions does.
 inline constexpr int64_t kProbesMin = 2, kProbesMax = 64;  // of a row, for kHutchinson
 
 // Which derivative of the discrete map is computed beside its end. It is that of the steps that the
@@ -58,6 +60,8 @@ enum class Derivative {
   kJvp,
 };
 
+// Whoever starts a run gives the spec by reference; the run keeps a copy, and so keeps the model
+// and the correction alive.
 struct BatchSpec {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null: classical

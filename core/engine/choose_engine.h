@@ -24,6 +24,7 @@ struct EngineKind {
   std::function<absl::Status(const BatchSpec& spec, int64_t rows)> supports;
 };
 
+// The answer of ChooseEngine. Every reply tells both texts (SolveInfo).
 struct EngineChoice {
   std::string engine;
   std::string why;  // in words: the reason against each engine that is preferred to this one
@@ -38,13 +39,15 @@ using EngineKinds = std::vector<EngineKind>;
 inline constexpr int64_t kTangentsMax = 64;
 
 // True where the solve runs against its model's field: it solves -f(s0 + s1 - s, z).
-// Precondition: spec.model is set.
+// Precondition: spec.model is set. kForward is never against the field.
 bool IsReflected(const BatchSpec& spec);
 // The largest number of evaluations of f between which kVjp keeps what it needs on its way back. A
 // longer one-step plan evaluates f again; a table is walked back as a whole, and may not be longer.
 inline constexpr int64_t kRecordedEvaluationsMax = 64;
 
-// The part of the spec that the solver needs. Precondition: spec.model is set.
+// The part of the spec that the solver needs. Precondition: spec.model is set. Knots become breaks
+// on the solver's clock; those at the ends of the span or outside are left out, since no step could
+// be cut there.
 SolveOptions OptionsOf(const BatchSpec& spec);
 
 // kInvalidArgument where no engine could run the spec: no model, a classifier that is solved
@@ -55,12 +58,15 @@ SolveOptions OptionsOf(const BatchSpec& spec);
 // or a derivative, or that it was not loaded.
 absl::Status CheckSpec(const BatchSpec& spec);
 
-// kUnimplemented for tier fast, which is that of the fused engine, and for a log-density of more
-// than kTangentsMax state elements.
+// kUnimplemented for tier fast, which is that of the fused engine, and for an exact log-density of
+// more than kTangentsMax state elements; kHutchinson has no such bound. The number of rows does not
+// matter.
 absl::Status ReadableSupports(const BatchSpec& spec, int64_t rows);
 
 // The first engine in `device` that supports the spec. kInvalidArgument as CheckSpec;
-// kUnimplemented with the reason of each engine where none supports it.
+// kUnimplemented with the reason of each engine where none supports it. Asks the engines in their
+// order and none after the first that takes the spec. A failure of an engine other than
+// kUnimplemented is returned as it is.
 absl::StatusOr<EngineChoice> ChooseEngine(const BatchSpec& spec, int64_t rows,
                                           std::span<const EngineKind> device);
 

@@ -22,18 +22,22 @@ namespace hyperserve {
 // "cpu", "cuda" (the first), "cuda:N". kInvalidArgument for an unknown name lists the known ones.
 absl::StatusOr<at::Device> FindDevice(std::string_view name);
 
-// Defined in the file that is linked. Without CUDA the list is empty and the other functions throw.
-// They work on the current stream of the tensors' device, do not wait for it, and throw c10::Error
-// where a launch fails.
+// Defined in the file that is linked. Without CUDA the list is empty, StateOfDevice says kGood, and
+// the other functions throw c10::Error. With CUDA they work on the current stream of the tensors'
+// device, and throw c10::Error where a launch fails. Unless said otherwise they only start their
+// work.
 std::vector<DeviceInfo> CudaDevices();
 // Fills `rows`, a contiguous CUDA tensor [rows, dimensions] of F32 or F64, by PhiloxNormals.
 void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
-// RowErrorSquares of core/engine/readable/row_numbers.h; `tolerances` is F64 [2, B] on the device.
+// RowErrorSquares of core/engine/readable/row_numbers.h; F64 [B] on the device, where `tolerances`
+// is, F64 [2, B]. Precondition: B >= 1.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                             const at::Tensor& tolerances);
 // What the device says after a failure. Waits for it. kFull: the last call failed for want of
 // memory, and the next may not. kLost: every further call of this process fails.
 enum class DeviceState { kGood, kFull, kLost };
+// Of the current device of this thread. Takes its last error away, unless that stays for good; so
+// the first caller after a failure learns of a full memory, and a second one may not.
 DeviceState StateOfDevice();
 // A flow with its weights packed on `device`. Waits for the copy. Precondition:
 // kernels::FlowMisfit(model).empty().

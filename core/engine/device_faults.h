@@ -19,7 +19,8 @@ namespace hyperserve {
 
 // As CatchExceptions, for calls that use a device. kResourceExhausted where its memory is full:
 // fewer rows may fit. kUnavailable where it answers no call any more, as after a trap in a kernel:
-// only a new process gets it back. Else kInternal.
+// only a new process gets it back. Else kInternal. Waits for the device after an exception, to ask
+// it, and not after success. Catches what derives from std::exception, and nothing else.
 template <class Body>
 auto CatchDeviceFaults(std::string_view what, Body&& body) -> std::invoke_result_t<Body> {
   try {

@@ -23,6 +23,7 @@ void GiveBackMemory(std::string_view device);
 
 // The same of a CUDA device. Defined in the file that is linked; without CUDA 0, and nothing.
 int64_t CudaMemoryInUse(int index);
+// Opens the device. Does nothing where its memory cannot be asked.
 void CudaBoundMemory(int index, double bytes);
 void CudaGiveBackMemory();
 

@@ -29,28 +29,35 @@ class DeviceRuntime {
   virtual std::string_view device() const = 0;  // "cpu", "cuda:0"
   virtual EngineKinds engines() const = 0;      // in the order of preference
 
+  // The run belongs to the caller. `choice` tells which engine makes it, and why no preferred one
+  // does.
   struct StartedRun {
     std::unique_ptr<Run> run;
     EngineChoice choice;
   };
   // A run without rows. The caller means to admit `rows` rows first; on CUDA they decide the run's
-  // bucket. Fails as ChooseEngine does.
+  // bucket. Any thread. Blocks while weights are packed or copied to the device, at their first
+  // use. Fails as ChooseEngine does, and where the device fails as Run::Advance does.
   virtual absl::StatusOr<StartedRun> StartRun(const BatchSpec& spec, int64_t rows) = 0;
 
   // Solves `rows` rows of zeros (or noise) once, so that later runs of the spec find memory,
   // kernels and copies of the weights ready. Blocks until the solve has ended. `cancelled` as in
-  // Run::Advance; fails as StartRun, Admit and Advance do.
+  // Run::Advance; fails as StartRun, Admit and Advance do. On CUDA it also captures the step of the
+  // spec and the bucket of `rows`, where a step of that kind is captured; a step that cannot be
+  // captured is no failure. The zeros are the data and the condition: a spec of guidance, knots or
+  // kVjp, whose rows bring more, is kInvalidArgument.
   virtual absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                               const std::function<bool()>& cancelled) = 0;
 };
 
 // `device`: "cpu", "cuda" (the first) or "cuda:N". kInvalidArgument for a device that this machine
-// does not have.
+// does not have. Blocks while the driver opens a device; kInternal where LibTorch throws meanwhile.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device);
 
 // Splits a plan. SetPlan sets method, stepping and grid, which all rows of a batch share; ControlOf
 // returns the steps or tolerances, which each segment has for itself.
 void SetPlan(const StepPlan& plan, BatchSpec& spec);
+// Fixed plans ignore `max_steps`.
 StepControl ControlOf(const StepPlan& plan, int64_t max_steps = kMaxStepsDefault);
 
 // Solves one segment alone, from start to end; blocks the caller. For the gate, the trainer and

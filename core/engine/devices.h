@@ -8,12 +8,15 @@
 
 namespace hyperserve {
 
+// What people read of a device, and what budgets of memory start from. The memory of the CPU is
+// that of the machine, also within a container that may have less.
 struct DeviceInfo {
   std::string name;          // "cpu", "cuda:0"
   std::string description;   // "NVIDIA H100 80GB HBM3", or the CPU's model name
   int64_t memory_bytes = 0;  // in all; 0: unknown
 };
 // The CPU first, then the CUDA devices in their order; without a driver the CPU only. Never fails.
+// Reads the system and asks the driver anew at every call. Any thread.
 std::vector<DeviceInfo> ListDevices();
 
 // Makes results reproducible: sets MKL_CBWR, turns TF32 off and deterministic algorithms on. Lets

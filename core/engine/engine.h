@@ -100,17 +100,21 @@ struct BatchResult {
 
 using Ticket = int64_t;  // names a segment within its run; never reused there
 
+// A segment that ended as a whole. It owns its arrays: they outlive the run.
 struct SolvedSegment {
   Ticket ticket = 0;
   BatchResult rows;
 };
 
+// Comes from DeviceRuntime::StartRun and ends when it is destroyed, whatever rows are in it. Its
+// owners are the solvers of the batcher, one run at a time each, and whoever solves alone.
 class Run {
  public:
   virtual ~Run() = default;
 
-  // The number of rows that Admit would take now. Limited on CUDA, where a run keeps the bucket
-  // that it was started with.
+  // The number of rows that Admit would take now, in one segment. On CUDA runs of the readable and
+  // the graph engine keep the bucket that they were started with. A run of kVjp takes none while
+  // rows are under way. Every other run takes any number.
   virtual int64_t room() const = 0;
 
   // Adds a segment; its rows start with the next step. Its data must stay valid until the next
@@ -128,7 +132,8 @@ class Run {
   virtual absl::StatusOr<bool> Advance(int64_t evaluations_max,
                                        const std::function<bool()>& cancelled) = 0;
 
-  // The segments that have become complete since the last call. Fails as Advance does.
+  // The segments that have become complete since the last call, each with all of its rows, in any
+  // order. Waits for the device, which copies the results to the host. Fails as Advance does.
   virtual absl::StatusOr<std::vector<SolvedSegment>> TakeFinished() = 0;
 
   // Forgets a segment that TakeFinished has not returned: its rows cost nothing from the next step

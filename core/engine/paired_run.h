@@ -2,7 +2,7 @@
 // computed in double, and on a GPU densities have no captured steps and no fused error control; so
 // a state that came with its density would differ in its last bits, and under error control in
 // more, from the same row's state without it. Here each has a run of its own: the state is that of
-// a spec without the density.
+// a spec without the density. The run is used as any other: by one thread at a time.
 #pragma once
 
 #include <memory>

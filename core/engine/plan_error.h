@@ -38,6 +38,8 @@ absl::StatusOr<Solution> SolveRows(const BatchSpec& spec, const StepPlan& plan,
                                    const Segment& segment, int64_t batch_rows,
                                    const SolveSegment& solve);
 
+// The errors of a plan on some rows, and what they come to. One row that did not converge makes
+// mean and maximum infinite; p99 stays finite while at most 1 % of the rows are such.
 struct PlanError {
   // |z(s1) - reference| / |reference| of each row, in the Euclidean norm, of all saved states
   // together where there are some; infinite where the row did not converge.
@@ -51,7 +53,8 @@ struct PlanError {
 // reference converged. F32 may be compared with F64.
 PlanError ErrorAgainst(const Solution& reference, const Solution& solution);
 
-// The label of each row: the index of its largest output. Precondition: at least one row.
+// The label of each row: the index of its largest output. Precondition: at least one row. The first
+// of equal outputs counts.
 std::vector<int64_t> LabelsOf(const HostTensor& outputs);
 // The share of indices at which both hold the same label. Precondition: equal sizes, not 0.
 double ShareOfEqual(const std::vector<int64_t>& labels, const std::vector<int64_t>& others);

@@ -23,7 +23,7 @@ struct BatchBound {
   int64_t field_macs = 1;
 };
 
-// The largest bucket of which steps and tables are captured, on a device that captures; at least 1.
+// The largest bucket of which anything is captured, on a device that captures; at least 1.
 int64_t CapturedRowsMax(int64_t field_macs);
 
 // Whether so many rows under a plan of this engine are solved by what was captured at a warm-up.

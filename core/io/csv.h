@@ -10,6 +10,7 @@
 
 namespace hyperserve {
 
+// What ParseCsv read. A text without rows gives [0, 0].
 struct CsvRows {
   std::vector<std::string> names;  // of the columns; empty where the text has no header
   HostTensor rows;                 // F64 [rows, columns]

@@ -27,6 +27,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
 
 // The SHA-256 digest as 64 lower-case hexadecimal digits, and as its 32 bytes.
 std::string Sha256Hex(std::string_view bytes);
+// Never fail.
 std::string Sha256(std::string_view bytes);
 
 // Decompresses one gzip or zlib stream. kInvalidArgument where it is damaged or cut short, where

@@ -21,6 +21,8 @@ class FileLock {
   // Locks nothing: for file systems that know no locks.
   static FileLock None() { return FileLock(-1); }
 
+  // The object that is moved from holds nothing. The destructor gives the lock back; the file
+  // stays.
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();

@@ -10,6 +10,7 @@ namespace hyperserve {
 uint16_t HalfFromDouble(double number);
 // Exact.
 float FloatFromHalf(uint16_t bits);
+// Also of infinities, NaN and subnormal numbers.
 float FloatFromBfloat16(uint16_t bits);
 
 }  // namespace hyperserve

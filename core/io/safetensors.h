@@ -36,6 +36,7 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
 
+  // Sorted by name, without __metadata__.
   const std::map<std::string, TensorView, std::less<>>& tensors() const;
   std::string_view bytes() const;  // the whole file
   // Gives the memory of a part of a file of Parse back to the system, in whole pages: the part may

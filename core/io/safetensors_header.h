@@ -18,6 +18,7 @@ struct SafetensorsEntry {
   int64_t begin = 0, end = 0;  // bytes, from the start of the data
 };
 
+// What the header says, not yet compared with the file.
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry, std::less<>> tensors = {};
   std::map<std::string, std::string> metadata = {};

@@ -13,6 +13,7 @@
 
 namespace hyperserve {
 
+// The dtypes that files and the wire may hold.
 enum class Dtype { kF32, kF64, kF16, kU8, kI64, kBF16 };
 
 // The table of dtypes, in the order of Dtype. All other knowledge about them is derived from it.
@@ -28,6 +29,7 @@ inline constexpr std::array<DtypeEntry, 6> kDtypes = {{{Dtype::kF32, "F32", 4},
                                                        {Dtype::kI64, "I64", 8},
                                                        {Dtype::kBF16, "BF16", 2}}};
 
+// The entry of static storage, and what it says. F16 and BF16 count as floating.
 constexpr const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 constexpr size_t DtypeSize(Dtype dtype) { return EntryOf(dtype).size; }
 constexpr std::string_view DtypeName(Dtype dtype) { return EntryOf(dtype).name; }
@@ -61,6 +63,7 @@ struct HostTensor {
   static HostTensor Zeros(Dtype dtype, Shape shape);  // precondition: ElementCount(shape)
   static HostTensor CopyOf(const TensorView& view);
   TensorView view() const { return {.dtype = dtype, .shape = shape, .bytes = bytes}; }
+  // By the bytes, so 0 for a result that was not asked for.
   int64_t elements() const;
   // The elements as values of T. Precondition: T has the type of dtype's elements.
   template <class T>
@@ -90,6 +93,7 @@ HostTensor JoinRows(std::span<const HostTensor> parts);
 // All elements as doubles, in order; one of them. Exact but for I64 beyond 2^53. Precondition: the
 // index is below the number of elements.
 std::vector<double> AsDoubles(const TensorView& array);
+// Reads the bytes one by one: the array need not be aligned.
 double ElementAsDouble(const TensorView& array, int64_t index);
 // A copy with each element rounded to the nearest of F32, F64 or F16; what is too large for F16
 // becomes infinite there. Precondition: `dtype` is one of these three.

@@ -43,6 +43,7 @@ class StepController {
   // `embedded_order`: of the solution that the error is measured against.
   explicit StepController(int embedded_order) : estimate_order_(embedded_order + 1) {}
 
+  // Of one attempted step. The caller multiplies the size of that step, not the one it had wanted.
   struct Decision {
     bool accepted = false;
     double factor = 1.0;  // next step size / this one, in [0.2, 10]; below 1 after a refusal
@@ -64,12 +65,14 @@ class StepController {
 // state_norm of z, slope_norm of f, curvature_norm of (difference of the two slopes) / guess. Both
 // results are positive and at most `span`. Precondition: span > 0.
 double FirstStepGuess(double state_norm, double slope_norm, double span);
+// Where slope_norm or curvature_norm is not finite the result is `guess`.
 double FirstStep(double guess, double slope_norm, double curvature_norm, int embedded_order,
                  double span);
 
 // The largest step of at most eps with s + eps <= s1 in floating point. Precondition: s < s1.
 double FitStep(double s, double eps, double s1);
 
+// The solver evaluates with `eps` and stands at `s_next` afterwards; the two agree within rounding.
 struct NextStep {
   double eps = 0.0;     // s + eps <= s1, in floating point too
   double s_next = 0.0;  // exactly s1 for the last step

@@ -1,6 +1,6 @@
 // Dense output: states between the two ends of a step, by the method's own interpolant or by the
 // cubic Hermite polynomial. Both are continuous across steps, and so are their first derivatives.
-// Nothing here fails; a result may be non-finite.
+// Nothing here fails; a result may be non-finite. Pure; any thread.
 //
 // Source: Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section II.6. The
 // weights of the own interpolants stand in tableau.h, with their sources.
@@ -23,6 +23,7 @@ struct DenseWeights {
   double end = 0.0, slope = 0.0, end_slope = 0.0, bump = 0.0;
 };
 
+// At 0 all weights are 0, which gives z; at 1 only `end` is 1, which gives z_next.
 constexpr DenseWeights DenseWeightsAt(double theta) {
   const double rest = 1.0 - theta;
   return {.end = theta * theta * (3.0 - 2.0 * theta),
@@ -31,6 +32,7 @@ constexpr DenseWeights DenseWeightsAt(double theta) {
           .bump = theta * theta * rest * rest};
 }
 
+// BatchSolver takes the method's own where the tableau has one and the plan is classical.
 enum class Interpolant {
   kHermite,  // of any step, also of a hypersolved one
   kOwn,      // the method's: needs all stages() slopes and a classical step

@@ -1,4 +1,4 @@
-// Choosing between two states row by row. Rows are copied bit for bit.
+// Choosing between two states row by row. Rows are copied bit for bit. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@ inline bool All(const std::vector<bool>& mask) {
   return std::find(mask.begin(), mask.end(), false) == mask.end();
 }
 
+// Both read the mask once and allocate nothing.
 inline bool Any(const std::vector<bool>& mask) {
   return std::find(mask.begin(), mask.end(), true) != mask.end();
 }

@@ -16,6 +16,7 @@
 
 namespace hyperserve {
 
+// The numbers of one row, all on the host. Only the BatchSolver that holds the row changes them.
 struct Row {
   // A field that is not finite beyond some bound costs a few refused steps. A state that grows over
   // all bounds would go on refusing, ever nearer to them.
@@ -48,6 +49,7 @@ struct Rows {
   std::optional<State> first_slope;  // f(s, z); none unless it is known for every row
   std::vector<State> saved;          // one for each of save_at
 
+  // Of rows that are here, also those that have ended or were dropped and have not left yet.
   size_t size() const { return row.size(); }
   bool empty() const { return row.empty(); }
 };

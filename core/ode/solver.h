@@ -34,6 +34,7 @@
 
 namespace hyperserve {
 
+// Made by the readable run for one spec, and by tests over vectors of doubles.
 template <StateSpace Space>
 class BatchSolver {
  public:
@@ -57,6 +58,7 @@ class BatchSolver {
   // The sizes of these pieces change no bit of any result. Evaluations for first step sizes and for
   // save points are made along with another and do not count against the limit.
   bool Advance(int64_t max_evaluations);
+  // True before the first Admit, too. A result may still wait for TakeFinished.
   bool done() const { return rows_.empty() && arrivals_.empty(); }
 
   // The rows that have ended since the last call, in groups that ended together.
@@ -100,6 +102,8 @@ class BatchSolver {
   std::vector<SolveResult<State>> finished_;
 };
 
+// Rows of a span without length have ended already, and a save point at s0 is reached; both are
+// reported by the next Advance, without an evaluation.
 template <StateSpace Space>
 int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
@@ -123,6 +127,8 @@ int64_t BatchSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   return first;
 }
 
+// Rows of a step that is under way are marked and leave at its end, since its slopes hold all rows
+// side by side; where all of them are marked the step itself is given up.
 template <StateSpace Space>
 void BatchSolver<Space>::Drop(int64_t first, int64_t count) {
   const auto is_meant = [&](const Row& row) {
@@ -148,6 +154,8 @@ bool BatchSolver<Space>::Advance(int64_t max_evaluations) {
   return done();
 }
 
+// One evaluation of f for the step under way, and what belongs to its start or its end. Rows that
+// wait join here, never in the middle of a step.
 template <StateSpace Space>
 void BatchSolver<Space>::Evaluate() {
   if (!move_) {
@@ -171,6 +179,8 @@ void BatchSolver<Space>::Evaluate() {
   Retire();
 }
 
+// Sets depth and size of the next step of every row. A first slope that is known for all rows
+// becomes stage 1 and is not evaluated again.
 template <StateSpace Space>
 void BatchSolver<Space>::BeginMove() {
   const size_t count = rows_.size();
@@ -185,6 +195,7 @@ void BatchSolver<Space>::BeginMove() {
   if (rows_.first_slope) move_->slopes.push_back(*rows_.first_slope);
 }
 
+// The end of a fixed step: a row whose new state is not finite ends and keeps the old one.
 template <StateSpace Space>
 void BatchSolver<Space>::EndFixedMove(Move& move) {
   const auto update = [&]() -> State {
@@ -221,6 +232,8 @@ void BatchSolver<Space>::EndFixedMove(Move& move) {
   }
 }
 
+// The end of a step under error control. Of several reasons to end, reaching s1 goes first, then a
+// failure that is known, a step below SmallestStep, too many overflows, and the step limit last.
 template <StateSpace Space>
 void BatchSolver<Space>::EndControlledMove(Move& move) {
   move.z_next = ClassicalUpdate<Space>(*space_, options_.tableau, move.eps, *rows_.z, move.slopes);
@@ -273,6 +286,8 @@ void BatchSolver<Space>::Judge(Move& move) {
   }
 }
 
+// Does the next save point of the row lie before the end of the step, so that it needs
+// interpolation?
 template <StateSpace Space>
 bool BatchSolver<Space>::SavesInside(const Row& row, double s_next) const {
   return row.next_save < options_.save_at.size() &&

@@ -38,6 +38,8 @@ struct DistanceReadout {
   Coefficient offset;
 };
 
+// Numbers on the host (classical plans), or what a space calls Coefficient. `state`, `slopes` and,
+// unless it is empty, `offset` have as many entries as there are nodes.
 template <class Coefficient>
 struct SolverTable {
   std::vector<double> nodes;                     // s_i, on the solver's clock, within the span
@@ -46,6 +48,7 @@ struct SolverTable {
   std::vector<Coefficient> offset;               // [i]: c_i; empty: zeros
   std::optional<DistanceReadout<Coefficient>> distance = std::nullopt;  // none: rows get none
 
+  // n. 0: the end is x_0, with the readout added where the space has one.
   int evaluations() const { return static_cast<int>(nodes.size()); }
 };
 
@@ -80,6 +83,7 @@ struct TableProgress {
   std::optional<State> difference = std::nullopt;  // what is known of d; none: no distance readout
 };
 
+// Starts every x_i at a_i x_0 + c_i, and d at a' x_0 + c'. Evaluates nothing.
 template <TableSpace Space>
 TableProgress<Space> BeginTable(const Space& space,
                                 const SolverTable<typename Space::Coefficient>& table,

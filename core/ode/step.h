@@ -42,6 +42,7 @@ class Combination {
   Combination(const Combination&) = delete;  // it may point to a state of its own
   Combination& operator=(const Combination&) = delete;
 
+  // Borrows the state; the weights are kept.
   void Add(PerRow weights, const State& state) {
     weights_.push_back(std::move(weights));
     states_.push_back(&state);
@@ -69,6 +70,8 @@ class Combination {
     Add(ScaledPower(eps, 1, tableau.b[1]), *difference_);
   }
 
+  // In the order in which the terms were added, so that equal calls give equal bits. May be called
+  // again, with another base.
   State Sum(const Space& space, const State& base) const {
     std::vector<Term<State>> terms;
     for (size_t i = 0; i < states_.size(); ++i) {
@@ -159,6 +162,7 @@ typename Space::State Residual(const Space& space, const Tableau& tableau, const
   return scaled.Sum(space, space.Zero(z));
 }
 
+// The result of one step; both members are the caller's.
 template <StepSpace Space>
 struct Step {
   typename Space::State z_next;

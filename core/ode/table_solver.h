@@ -25,6 +25,7 @@
 
 namespace hyperserve {
 
+// Made by the readable run for ab2 and learned solvers.
 template <TableSpace Space>
 class TableSolver {
  public:
@@ -39,8 +40,10 @@ class TableSolver {
 
   // As BatchSolver's. Precondition: the controls are FixedSteps that `table_of` knows.
   int64_t Admit(State z0, std::span<const Cohort> cohorts);
+  // Between two evaluations there is nothing half done, so the rows leave at once.
   void Drop(int64_t first, int64_t count);
   bool Advance(int64_t max_evaluations);
+  // As BatchSolver's: a result may still wait for TakeFinished.
   bool done() const { return parties_.empty(); }
   std::vector<SolveResult<State>> TakeFinished() { return std::exchange(finished_, {}); }
 
@@ -68,6 +71,7 @@ class TableSolver {
   std::vector<SolveResult<State>> finished_;
 };
 
+// Rows [first, first + count); the state itself where these are all.
 template <TableSpace Space>
 typename Space::State TableSolver<Space>::Part(const State& all, size_t first, size_t count) const {
   if (count == static_cast<size_t>(space_->Rows(all))) return all;
@@ -76,6 +80,7 @@ typename Space::State TableSolver<Space>::Part(const State& all, size_t first, s
   return space_->Gather(all, places);
 }
 
+// Neighbouring cohorts of the same number become one party, so that they share a table.
 template <TableSpace Space>
 int64_t TableSolver<Space>::Admit(State z0, std::span<const Cohort> cohorts) {
   const int64_t first = next_number_;
@@ -131,6 +136,7 @@ bool TableSolver<Space>::Advance(int64_t max_evaluations) {
   return done();
 }
 
+// One evaluation of f on the points of all parties, joined in their order; each takes its part.
 template <TableSpace Space>
 void TableSolver<Space>::Evaluate() {
   PerRow depth;
@@ -150,6 +156,7 @@ void TableSolver<Space>::Evaluate() {
   }
 }
 
+// Reports the parties whose tables are done, and forgets them.
 template <TableSpace Space>
 void TableSolver<Space>::Retire() {
   for (const Party& party : parties_) {

@@ -20,6 +20,7 @@ inline constexpr int kStagesMax = 7;
 
 using StageWeights = std::array<double, kStagesMax>;
 
+// One explicit method. Entries beyond its stages are 0; a default-constructed one has no stages.
 struct Tableau {
   Method method = Method::kEuler;
   int order = 0;           // p, of the solution that is kept
@@ -32,10 +33,12 @@ struct Tableau {
   // theta^2 (1 - theta)^2 eps sum_j dense_j r_j. Zeros: the method has no interpolant of its own.
   StageWeights dense{};
 
+  // Whether error control can use the method.
   constexpr bool embedded() const { return embedded_order > 0; }
   constexpr bool has_dense() const { return Count(dense) > 0; }
   // The stages that z_next needs; stages() adds those that only the error estimate needs.
   constexpr int solution_stages() const { return Count(b); }
+  // Evaluations of f of one step under error control, before first-same-as-last saves one.
   constexpr int stages() const {
     return Count(error) > solution_stages() ? Count(error) : solution_stages();
   }
@@ -61,6 +64,7 @@ constexpr Tableau AlphaTableau(Method method, double alpha) {
       .method = method, .order = 2, .a = {{{}, {alpha}}}, .b = {1.0 - b2, b2}, .c = {0.0, alpha}};
 }
 
+// Heun's method, with Euler's for the error: b - b_hat = (1/2 - 1, 1/2).
 constexpr Tableau HeunEulerTableau() {
   Tableau tableau = AlphaTableau(Method::kHeunEuler, 1.0);
   tableau.embedded_order = 1;
@@ -177,6 +181,7 @@ constexpr Tableau TableauFor(const MethodChoice& choice) {
   return {};
 }
 
+// Compares names, orders and embedded pairs of all one-step methods with kMethodNames.
 constexpr bool TableauxAgreeWithNames() {
   for (const MethodName& name : kMethodNames) {
     const Tableau tableau = TableauFor({.method = name.method, .alpha = 1.0});

@@ -19,6 +19,7 @@ enum class Interpolation {
 };
 inline constexpr std::array<std::string_view, 2> kInterpolations = {"linear", "cubic_hermite"};
 
+// Which depths are valid is checked by CheckSpec (core/engine/choose_engine.h).
 struct ConditionKnots {
   std::vector<double> depths;  // strictly increasing, at least two; on the field's own clock
   Interpolation interpolation = Interpolation::kLinear;
@@ -32,6 +33,7 @@ struct KnotWeights {
   int64_t first = 0;
   std::array<double, 3> weights = {0, 0, 0};
 };
+// The weights sum to 1 but for rounding. Precondition: the knots are valid, and not empty.
 inline KnotWeights WeightsAt(const ConditionKnots& knots, double depth) {
   const std::vector<double>& depths = knots.depths;
   const double s = std::clamp(depth, depths.front(), depths.back());

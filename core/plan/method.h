@@ -9,6 +9,8 @@
 
 namespace hyperserve {
 
+// One-step methods first, in the order of kMethodNames, then table methods in that of
+// kTableMethodNames: NameOf and RunsFromTable count on it.
 enum class Method {
   kEuler,
   kMidpoint,

@@ -72,11 +72,13 @@ struct DefaultPlan {
   bool operator==(const DefaultPlan&) const = default;
 };
 
+// What a request asks for. Copies are cheap but for a listed grid; nothing in it refers to a model.
 struct Plan {
   std::variant<DefaultPlan, FixedPlan, AdaptivePlan, AutoPlan> choice;
   Tier tier = Tier::kExact;
   bool operator==(const Plan&) const = default;
 
+  // Null where the plan is of another kind. The pointers belong to this object.
   const FixedPlan* fixed() const { return std::get_if<FixedPlan>(&choice); }
   const AdaptivePlan* adaptive() const { return std::get_if<AdaptivePlan>(&choice); }
   bool hypersolved() const { return fixed() != nullptr && fixed()->hypersolved; }
@@ -95,13 +97,16 @@ std::string PrintPlan(const Plan& plan);
 // A method alone, as plans and the folders of a repository spell it: "heun", "alpha(0.75)". The two
 // are inverses. ParseMethod fails as ParsePlan does.
 absl::StatusOr<MethodChoice> ParseMethod(std::string_view text);
+// Precondition: alpha is a positive number where the method is kAlpha.
 std::string PrintMethod(const MethodChoice& method);
 
 // Checks a plan that was built by hand; the parser accepts exactly the plans that pass.
-// kInvalidArgument for steps < 1, tolerances that are not finite or <= 0, a tolerance on a method
-// without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and an automatic plan
-// with neither a target nor a budget, or per row and without a target or with a budget. Limits that
-// depend on a server are not checked here.
+// kInvalidArgument for steps < 1 (of a learned solver outside 0 to kTableEvaluationsMax, of ab2
+// from kTableEvaluationsMax on), a grid on a method that runs from a table or of other than K
+// steps, a learned solver that is not hypersolved, tolerances that are not finite or <= 0, a
+// tolerance on a method without an embedded pair, alpha outside [0.01, 1], a correction on ab2, and
+// an automatic plan with neither a target nor a budget, or per row and without a target or with a
+// budget. Limits that depend on a server are not checked here.
 absl::Status ValidatePlan(const Plan& plan);
 
 }  // namespace hyperserve

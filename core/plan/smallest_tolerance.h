@@ -1,4 +1,4 @@
-// What the arithmetic of a tier can meet.
+// What the arithmetic of a tier can meet. Pure; any thread.
 #pragma once
 
 #include "core/plan/plan.h"

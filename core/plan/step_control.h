@@ -9,6 +9,7 @@
 
 namespace hyperserve {
 
+// Which of the two StepControls all rows of a batch have.
 enum class Stepping { kFixed, kErrorControlled };
 
 inline constexpr int64_t kMaxStepsDefault = 10000;
@@ -30,6 +31,7 @@ struct ErrorControl {
 // Under kFixed a row has FixedSteps, under kErrorControlled ErrorControl.
 using StepControl = std::variant<FixedSteps, ErrorControl>;
 
+// The kind alone; says nothing of the values.
 inline Stepping SteppingOf(const StepControl& control) {
   return std::holds_alternative<FixedSteps>(control) ? Stepping::kFixed
                                                      : Stepping::kErrorControlled;

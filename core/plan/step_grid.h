@@ -22,6 +22,7 @@ namespace hyperserve {
 //                 section 3.1, train)
 //   listed        shares[k]
 struct StepGrid {
+  // In the order of the table of names, beside kListed, which has none.
   enum class Kind { kUniform, kCosine, kSway, kLogitNormal, kListed };
   Kind kind = Kind::kUniform;
   double sway = 0.0;           // c; 0 where the kind is another
@@ -39,6 +40,7 @@ double ShareAt(const StepGrid& grid, int64_t step, int64_t steps);
 struct StepShares {
   double shortest = 1.0, longest = 1.0;
 };
+// Looks at each of the steps, unless they are equal.
 StepShares ExtremeSteps(const StepGrid& grid, int64_t steps);
 
 // kInvalidArgument: an unknown name, c outside [-1, 1.75], beyond which steps would run backwards,

@@ -28,6 +28,7 @@ struct Arrival {
   double seconds_left = 1e9;  // until its deadline
 };
 
+// Taken under the batcher's lock, at one moment.
 struct Pending {
   QueueDepth all;          // of all clients
   QueueDepth own;          // of the client that asks
@@ -38,6 +39,7 @@ struct Pending {
   bool idle_solver = false;
 };
 
+// Not OK: the request is answered with the status at once.
 struct Admission {
   // kResourceExhausted: the message names the limit, the load and the way out.
   absl::Status status;

@@ -78,6 +78,7 @@ struct QueueSnapshot {
   First shortest, first_come;  // of the pieces whose client has this lead
 };
 
+// Draining is for good: no batcher opens again.
 enum class Intake { kOpen, kDraining };
 
 // The half of live_runs_max that a run counts against.
@@ -88,6 +89,7 @@ struct PlacesTaken {
   int64_t any = 0, brief = 0;
 };
 
+// Borrows both lists for the call.
 struct BatchSnapshot {
   std::span<const RunSnapshot> runs;
   std::span<const QueueSnapshot> queues;

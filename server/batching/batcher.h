@@ -40,8 +40,9 @@ class Batcher {
   // on that of Drain.
   //
   // Refused with kResourceExhausted (a limit of the queues is reached), kDeadlineExceeded,
-  // kCancelled, kInvalidArgument (no rows) or kUnavailable (draining). Later errors are
-  // kDeadlineExceeded, kCancelled, kUnavailable (Drain's limit passed) and those of the engine.
+  // kCancelled, kInvalidArgument (no rows) or kUnavailable (draining, or the device is lost). Later
+  // errors are kDeadlineExceeded, kCancelled, kUnavailable (Drain's limit passed) and those of the
+  // engine.
   void Submit(Work work, WorkDone done);
 
   // Refuses new work from now on. Waits until the admitted work has finished or `limit` has passed,

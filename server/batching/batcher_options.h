@@ -20,6 +20,8 @@ struct BatchReport {
   int64_t turns = 0;    // of the run while the piece was in it; above 1: the run gave way
 };
 
+// Copied by the batcher. No number has a default: BatcherOptionsOf (server/options.h) or a test
+// sets each.
 struct BatcherOptions {
   int64_t batch_rows_max;                     // rows of one run
   std::chrono::microseconds queue_delay_max;  // how long rows wait for company while all are busy

@@ -24,7 +24,9 @@ class CostBySize {
   // Each Subtract takes back what one Add of the same numbers added. A class never falls
   // below 0, whatever rounding leaves.
   void Add(double size, double cost) { cost_[ClassOf(size)] += cost; }
+  // Precondition: Add got the same numbers before.
   void Subtract(double size, double cost);
+  // For an account without requests: it forgets what rounding left.
   void Clear() { cost_ = {}; }
   // The cost of all requests of this size and below, in MACs.
   double UpTo(double size) const;
@@ -46,6 +48,7 @@ struct ClientAccount {
   Clock::TimePoint asked;  // last
 };
 
+// Belongs to one BatchLoop.
 class ClientLedger {
  public:
   // The account of a client that asks for admission now. It is forgotten a second after its last
@@ -60,6 +63,7 @@ class ClientLedger {
   // Counts a live request of the client; `size` and `cost` as CostBySize has them. Each Begin has
   // one End, with the same numbers, when the request is answered.
   void Begin(ClientAccount& client, const Work& work, double size, double cost);
+  // Precondition: a Begin with the same numbers has no End yet.
   void End(ClientAccount& client, const Work& work, double size, double cost);
 
   // Adds time that a solver spent on the client's rows.

@@ -15,6 +15,7 @@
 
 namespace hyperserve {
 
+// Belongs to one BatchLoop. Destroys the runs that gave way when it goes.
 class EnginePool {
  public:
   // Both must outlive the pool and its runs.
@@ -25,12 +26,14 @@ class EnginePool {
   // index in Look; GiveWay and Take make earlier indexes void.
   bool empty() const { return gave_way_.empty(); }
   std::vector<RunSnapshot> Look() const;
+  // Precondition: the run has pieces.
   void GiveWay(std::unique_ptr<LiveRun> run);
   std::unique_ptr<LiveRun> Take(size_t index);
 
   // Counts a run against live_runs_max: reserve before Start, release when the run has ended.
   void Reserve(Place place) { ++Count(place); }
   void Release(Place place) { --Count(place); }
+  // Of all runs that were reserved and not released, whoever holds them.
   PlacesTaken taken() const { return taken_; }
 
   // Starts a run for `rows` rows at once. Called without the lock, since it may allocate memory on

@@ -22,8 +22,11 @@
 
 namespace hyperserve {
 
+// EnginePool makes it. Its queue stays while the run is there, since it counts the run as under
+// way.
 class LiveRun {
  public:
+  // Where the run came from; fixed for its life.
   struct Origin {
     Queue* queue;  // outlives the run
     Place place;
@@ -34,7 +37,7 @@ class LiveRun {
 
   const Origin& origin() const { return origin_; }
   bool empty() const { return pieces_.empty(); }
-  // Rows that may still join it; 0 in a place for brief work.
+  // Rows that may still join it; 0 in a place for brief work, and where its piece must be alone.
   int64_t room() const;
   Load load() const;
   // Predicted MACs until the next row finishes, and until the last one does. A piece that has made
@@ -56,6 +59,7 @@ class LiveRun {
     absl::StatusOr<BatchResult> rows;  // an error: why there are none
     BatchReport report;                // set where there are rows
   };
+  // What the loop must do after an evaluation; nothing in it is in the run any more.
   struct Settled {
     std::vector<Ended> ended;
     std::vector<Piece> again;  // the run failed while they shared it, or the device was full
@@ -82,6 +86,7 @@ class LiveRun {
   struct Spent {
     double macs = 0, seconds = 0;
   };
+  // For EnginePool, which measures the pace by it.
   Spent TakeSpent() { return std::exchange(spent_, {}); }
 
   uint64_t served = 0;  // the turn in which it was last chosen

@@ -48,6 +48,7 @@ class QueueSet {
 
   // The queue of this spec; null: there is none.
   Queue* Find(const BatchSpec& spec);
+  // Looks at every queue: live_queues_max bounds them.
   const Queue* Find(const BatchSpec& spec) const;
   // Adds all pieces of the request behind those that wait. Precondition: its client is set. `turn`
   // counts the batcher's decisions.
@@ -82,6 +83,7 @@ class QueueSet {
   // A run of the queue has ended. The queue may be gone afterwards.
   void RunEnded(Queue& queue);
 
+  // No row waits; a queue may still be there, for a run under way.
   bool empty() const { return rows_ == 0; }
   // Without bytes and MACs, which the loop counts until the answer.
   QueueDepth depth() const;

@@ -25,6 +25,7 @@ class PendingRequest {
   // Cuts the rows into pieces of at most work.batch_rows_max rows.
   PendingRequest(Work work, WorkDone done, Clock::TimePoint arrival);
 
+  // Fixed for the life of the request, as are the two below. Any thread may read them.
   const Work& work() const { return work_; }
   Clock::TimePoint arrival() const { return arrival_; }
   int64_t piece_count() const { return piece_count_; }
@@ -46,6 +47,7 @@ class PendingRequest {
 
   // Adds time that a solver spent on its rows, and takes what was added since the last call.
   void Spend(double seconds);
+  // With the batcher's lock held, by which the ledger is charged.
   double TakeSpent();
 
   // What the ledger counts for it, from admission to the answer. Guarded by the batcher's lock.

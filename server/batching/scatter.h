@@ -9,7 +9,7 @@
 namespace hyperserve {
 
 // The rows of all parts, in their order; the bucket is the largest one. Precondition: at least one
-// part, all of one BatchSpec.
+// part, all of one BatchSpec. Moves the first part and copies the others; allocates each list once.
 BatchResult Concatenate(std::vector<BatchResult> parts);
 
 }  // namespace hyperserve

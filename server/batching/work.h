@@ -75,6 +75,7 @@ struct WorkTimes {
 // Called exactly once for each Submit, with no lock held. It must not wait.
 using WorkDone = std::function<void(absl::StatusOr<WorkResult>, const WorkTimes&)>;
 
+// Figures for metrics, for admission and for the choice of a device. Plain sums of one moment.
 struct QueueDepth {
   int64_t requests = 0, rows = 0, queues = 0;  // waiting; queues also with rows in a run only
   int64_t bytes = 0, macs = 0;                 // of requests that are not answered yet

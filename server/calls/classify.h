@@ -18,6 +18,7 @@
 
 namespace hyperserve {
 
+// Borrows the inputs from the message until Prepare has copied them.
 struct ClassifyAsk {
   AskTerms terms;
   AskedRows inputs = TensorView{};  // [rows, input shape]: F32 (F64 in tier double) or U8

@@ -25,6 +25,7 @@ struct SampleAsk {
   bool log_density = false;  // asks for log p(x) of each sample x
 };
 
+// Owns its arrays. Samples have the dtype of ReplyDtype.
 struct SampleAnswer {
   SolveInfo info;
   HostTensor samples;      // [rows, dimensions]; NaN in rows that failed
@@ -46,6 +47,7 @@ struct StreamAsk {
   int64_t chunk_rows = 0;  // 0: the server chooses
 };
 
+// Shared by the chunks of one stream; immutable once PrepareStream returned it.
 struct PreparedStream {
   Prepared first_row;  // the work of the first row alone: ChunkOf scales it, and the later ones
   std::shared_ptr<const RowsOfJob>
@@ -58,7 +60,8 @@ struct PreparedStream {
 absl::StatusOr<PreparedStream> PrepareStream(const StreamAsk& ask,
                                              std::shared_ptr<const ServedModel> served,
                                              const CallLimits& limits);
-// Rows [begin, begin + rows) of the stream.
+// Rows [begin, begin + rows) of the stream. Precondition: 0 <= begin and begin + rows <=
+// stream.rows. Never fails: PrepareStream checked the largest chunk.
 Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 
 // log p(x) of given points x.
@@ -69,6 +72,7 @@ struct LogProbAsk {
   uint64_t first_row = 0;           // the number of the first row, for its probes
 };
 
+// Owns its arrays.
 struct LogProbAnswer {
   SolveInfo info;
   HostTensor log_prob;  // F64 [rows]; NaN in rows that failed, as in both gradients

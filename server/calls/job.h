@@ -14,6 +14,7 @@
 
 namespace hyperserve {
 
+// Owns the rows that it copied from the message, so the message may go.
 struct Job {
   std::shared_ptr<const ServedModel> served;  // pinned
   ResolvedPlan plan;
@@ -41,8 +42,10 @@ struct RowCost {
   double maps_macs = 0;        // of the input map, the output map and interpolations
   double macs() const { return maps_macs + evaluations * evaluation_macs; }
 };
+// Of the job's plan; the later plans of an automatic one are predicted in their turn.
 RowCost PredictRow(const Job& job);
 
+// What admission counts.
 struct JobSize {
   int64_t bytes = 0;           // of inputs and outputs of all rows
   int64_t macs = 0;            // predicted for all rows

@@ -33,6 +33,7 @@ struct Rung {
   Work work;                           // of all rows of the request
 };
 
+// Ready for Call::Bind and SubmitRungs. Holds the model and the generation until the answer.
 struct Prepared {
   std::shared_ptr<const ServedModel> served;  // pinned
   ResolvedPlan plan;
@@ -74,6 +75,7 @@ absl::Status TakeKnotsAndGuidance(const AskTerms& terms, int64_t rows, int64_t r
 // no derivative and the state has more than kTangentsMax dimensions. kInvalidArgument: a number of
 // probes outside kProbesMin to kProbesMax.
 inline constexpr int64_t kProbesDefault = 8;
+// Checks the number also where no log-density is estimated, so that a mistake never passes.
 absl::Status TakeProbes(const AskTerms& terms, Job& job);
 
 // A copy of a tangent of the condition, by the same rules; without dimensions where none came.

@@ -18,6 +18,8 @@
 
 namespace hyperserve {
 
+// A plan that can run now; it stays valid when the model is swapped, since the generation is
+// pinned.
 struct ResolvedPlan {
   Plan plan;                                     // fixed or adaptive, never default
   std::string text;                              // canonical spelling

@@ -43,7 +43,8 @@ HostTensor TensorOf(std::span<const double> numbers, const Shape& shape, Dtype d
 std::vector<double> RowAsDoubles(const HostTensor& tensor, int64_t row, int64_t width);
 
 // A head that overflows gives a row no answer although its solve converged: the row counts as
-// failed. `outputs` [rows, outputs].
+// failed. `outputs` [rows, outputs]. Rows that failed already keep their status. Precondition:
+// outputs of F32 or F64, at least one row.
 void MarkOverflownHeads(const HostTensor& outputs, std::vector<RowStatus>& status);
 
 // Writes NaN into the rows that did not converge. Precondition: the tensor is F32 or F64 with one

@@ -13,6 +13,7 @@
 
 namespace hyperserve {
 
+// What PlanFor and DefaultOf return.
 struct ServedPlan {
   Plan plan;           // fixed or adaptive, but of DefaultOf also automatic
   std::string reason;  // why this plan runs and not the one that was named; empty: it is that one

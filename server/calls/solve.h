@@ -20,6 +20,7 @@
 
 namespace hyperserve {
 
+// At most one of `vjp` and `jvp` is set. Borrows all rows from the message.
 struct SolveAsk {
   AskTerms terms;
   // Where the solve starts: one of the two must be set; `state` wins.
@@ -41,6 +42,7 @@ struct SolveAsk {
   std::optional<Jvp> jvp;  // set: SolveJvp
 };
 
+// Owns its arrays. Without dimensions where nothing was asked for.
 struct SolveAnswer {
   SolveInfo info;
   HostTensor state;                // z(s1), [rows, state shape]

@@ -11,6 +11,7 @@
 
 namespace hyperserve {
 
+// Plain data, made by Prepare of the call; ResolvePlan chooses a plan that can do it.
 struct Task {
   Direction direction = Direction::kForward;
   std::array<double, 2> span = {0, 1};  // on the solver's own clock

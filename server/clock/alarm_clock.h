@@ -17,6 +17,7 @@ namespace hyperserve {
 // Thread-safe; an act may set alarms and call them off.
 class AlarmClock {
  public:
+  // Must not throw, and must not destroy the alarm clock.
   using Act = std::function<void()>;
   class Ticket {  // one that was not given by Set names no alarm
     friend class AlarmClock;
@@ -24,6 +25,7 @@ class AlarmClock {
     uint64_t number_ = 0;
   };
 
+  // Starts the thread.
   AlarmClock();
   // Waits for the act that runs. Those that are still to come are destroyed and never run.
   ~AlarmClock();

@@ -14,6 +14,7 @@
 
 namespace hyperserve {
 
+// In the order of kFamilies.
 enum class Metric {
   kRequestDuration,
   kRequests,
@@ -62,6 +63,7 @@ enum class Metric {
 // observations by the upper ends of its buckets.
 enum class MetricType { kCounter, kGauge, kHistogram };
 
+// One line of the table; texts of static storage.
 struct MetricFamily {
   Metric metric;
   MetricType type;
@@ -207,7 +209,7 @@ inline constexpr std::array<MetricFamily, 41> kFamilies = {{
      MetricType::kGauge,
      "hyperserve_active_generation",
      "number",
-     "The generation of a correction that is served.",
+     "The generation of a correction that is served; 0: its model is not.",
      {"model", "method"},
      {}},
     {Metric::kPublishResults,
@@ -373,6 +375,7 @@ inline constexpr std::array<MetricFamily, 41> kFamilies = {{
      {}},
 }};
 
+// Whether the table has each Metric at its own place.
 constexpr bool FamiliesFollowTheEnum() {
   for (size_t i = 0; i < kFamilies.size(); ++i) {
     if (static_cast<size_t>(kFamilies[i].metric) != i) return false;

@@ -11,7 +11,9 @@
 
 namespace hyperserve {
 
+// By rising weight: a level that is on turns on all above it.
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
+// One line an event in both.
 enum class LogFormat { kLogfmt, kJson };
 
 // The fields of one event, in the order of Add. Keys are ours: letters and underscores. Values may
@@ -23,6 +25,7 @@ class LogLine {
   LogLine& Add(std::string_view key, const char* value) {
     return Add(key, std::string_view(value));
   }
+  // Six significant digits; null where it is not finite.
   LogLine& Add(std::string_view key, double value);
   template <std::integral Integer>
   LogLine& Add(std::string_view key, Integer value) {
@@ -51,6 +54,7 @@ void Log(LogLevel level, const LogLine& line);
 // Sums up events that come in crowds: one line a second stands for all of them.
 class CrowdedEvents {
  public:
+  // The answer to one Note.
   struct Turn {
     bool log = false;    // this event is to be logged
     int64_t others = 0;  // those since the last line that were not

@@ -96,6 +96,18 @@ void Metrics::Set(Metric gauge, LabelValues labels, double value) {
   families_->Get<Gauge>(gauge).Add(MakeLabels(gauge, labels)).Set(value);
 }
 
+void Metrics::SetAll(Metric gauge, std::string_view first, double value) {
+  prometheus::Family<Gauge>& family = families_->Get<Gauge>(gauge);
+  const std::string name(InfoOf(gauge).labels[0]);
+  for (const prometheus::MetricFamily& collected : family.Collect()) {
+    for (const prometheus::ClientMetric& series : collected.metric) {
+      prometheus::Labels labels;
+      for (const auto& label : series.label) labels.emplace(label.name, label.value);
+      if (labels[name] == first) family.Add(labels).Set(value);
+    }
+  }
+}
+
 std::string Metrics::LabelOf(const CountedPlan& plan) {
   if (plan.is_default) return std::string(plan.plan);
   const std::lock_guard lock(families_->plans_mutex);

@@ -29,6 +29,8 @@ class Metrics {
   void Increment(Metric counter, LabelValues labels, double by = 1);
   void Change(Metric gauge, LabelValues labels, double by);
   void Set(Metric gauge, LabelValues labels, double value);
+  // Sets every series of the gauge whose first label has the value `first`.
+  void SetAll(Metric gauge, std::string_view first, double value);
 
   // The label under which a plan is counted: its own for the default plan and for the first
   // kPlansMax others of a model that are asked for, then "other". So the page stays small, whatever
@@ -38,6 +40,8 @@ class Metrics {
     bool is_default = false;
   };
   static constexpr size_t kPlansMax = 12;
+  // Counts the plan as one of the kPlansMax when it is first asked for, for as long as the process
+  // lives.
   std::string LabelOf(const CountedPlan& plan);
 
   // The page in Prometheus' text format. Reads the figures of the process first.

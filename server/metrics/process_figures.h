@@ -3,6 +3,7 @@
 
 namespace hyperserve {
 
+// In the base units of Prometheus; doubles, as its gauges are.
 struct ProcessFigures {
   double cpu_seconds = 0;  // user and system
   double resident_bytes = 0;
@@ -20,6 +21,7 @@ struct ProcessMemory {
   double resident_bytes = 0;
   double own_bytes = 0;  // resident, not shared with a file
 };
+// Thread-safe.
 ProcessMemory ReadProcessMemory();
 
 }  // namespace hyperserve

@@ -11,6 +11,7 @@
 
 namespace hyperserve {
 
+// Of one port. Both inclusive.
 struct ConnectionLimits {
   int64_t all_max = 0;   // connections at once
   int64_t peer_max = 0;  // of one client address, so that one client cannot take them all
@@ -21,6 +22,7 @@ struct ConnectionLimits {
 struct ConnectionShares {
   int64_t calls, admin, http;
 };
+// At least 4 for each; at most 64 for Admin and 256 for HTTP.
 ConnectionShares SharesOf(int64_t descriptors);
 
 // Used by one thread.
@@ -32,6 +34,7 @@ class ConnectionLedger {
   // `identify` is SocketAt but in tests.
   ConnectionLedger(ConnectionLimits limits, Identify identify);
 
+  // Of the two limits that of all connections is told first.
   enum class Verdict { kTaken, kTooMany, kTooManyOfPeer };
   // Takes the connection into the ledger if the limits allow. `peer`: the address without the port.
   Verdict Take(int fd, const std::string& peer);

@@ -15,10 +15,12 @@ inline constexpr int64_t kDescriptorsMost = int64_t{1} << 20;
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
+  // The object that is moved from holds nothing.
   Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept;
   ~Descriptor() { Close(); }
 
+  // -1: none. Still closed by this object.
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   int Release();  // the caller closes it from now on

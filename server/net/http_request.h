@@ -9,6 +9,7 @@
 
 namespace hyperserve {
 
+// What a handler returns; AnswerHttp adds the headers.
 struct HttpReply {
   int status = 200;
   std::string body;

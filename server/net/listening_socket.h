@@ -19,7 +19,9 @@ class ListeningSocket {
   // another process. kUnavailable: the port is taken, or no address is one of this machine.
   static absl::StatusOr<std::vector<ListeningSocket>> Open(const std::string& host, int port);
 
+  // The real one, where Open was given port 0.
   int port() const { return port_; }
+  // For poll; it belongs to this object.
   int fd() const { return socket_.get(); }
 
   // A connection that waits, non-blocking and closed on exec; empty: none waits now, or there was
@@ -40,6 +42,7 @@ class Wake {
  public:
   Wake();
   int fd() const { return event_.get(); }  // readable from the first Call on
+  // Never waits, and is never taken back: one Wake ends one loop.
   void Call() const;
 
  private:

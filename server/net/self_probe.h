@@ -42,11 +42,13 @@ class PortVerdicts {
 // once it is dead. Thread-safe `dead` wanted; it is called at most once for each run of failures.
 class SelfProbe {
  public:
+  // Of one round: a pause, then each port in turn, which may take answer_max.
   struct Timing {
     std::chrono::milliseconds pause{5000}, answer_max{5000};
   };
   SelfProbe(std::vector<ProbedPort> ports, Timing timing,
             std::function<void(const std::string&)> dead);
+  // Ends the thread; waits for the probe that runs.
   ~SelfProbe();
 
  private:

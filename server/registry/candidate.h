@@ -1,5 +1,6 @@
 // Reads a generation from its folder and checks it against its model. These are all checks of the
-// gate before it measures. Reads files, changes nothing; needs no lock and keeps no state.
+// gate before it measures. Reads files, changes nothing; needs no lock and keeps no state. Any
+// thread; blocks on the disk.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,8 @@
 
 namespace hyperserve {
 
+// A generation that passed all checks but the gate's measurement, with the rows to measure on.
+// Copies share the generation.
 struct Candidate {
   std::shared_ptr<const Generation> generation;
   Probe probe;

@@ -27,6 +27,7 @@
 
 namespace hyperserve {
 
+// Made by the registry alone, and destroyed after its thread has ended.
 class Catalog {
  public:
   // `options` and `services` must outlive the catalog. `on_event` may be empty; it is called on the
@@ -46,6 +47,7 @@ class Catalog {
   void LookAtFolders();
   // As Registry::LoadModel and UnloadModel; they block until they are done.
   absl::Status Load(const std::string& name);
+  // A folder that changes meanwhile is not looked at again until Load names it.
   absl::Status Unload(const std::string& name);
   absl::StatusOr<PublishOutcome> Publish(const PublishAsk& ask);
   absl::StatusOr<PublishOutcome> Rollback(const std::string& model, const std::string& method,

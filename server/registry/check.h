@@ -1,5 +1,5 @@
 // The program's --check: every problem of a model, a repository or a candidate, one line
-// each.
+// each. Called by main alone; blocks on the disk.
 #pragma once
 
 #include <string>

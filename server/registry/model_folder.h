@@ -14,6 +14,7 @@ namespace hyperserve {
 // Which files ACTIVE, VERDICTS.json or those of a model are: number, size and time of each. Every
 // change makes another stamp.
 std::string StampOfHypersolvers(const std::string& hypersolver_folder);
+// A file that is missing has its place in the stamp, so that its coming is a change.
 std::string StampOfModel(const std::string& model_folder);
 // Did nobody change a file of the model for some seconds? A copy under way is not read.
 bool IsSettled(const std::string& model_folder);

@@ -22,6 +22,7 @@
 
 namespace hyperserve {
 
+// Made by the daemon. No function but Open and the destructor waits for files or an engine.
 class Registry {
  public:
   using Event = RegistryEvent;

@@ -37,6 +37,7 @@ struct PublishAsk {
   bool may_narrow = false;  // as in GateInput
 };
 
+// Copied by Open. What pointers and functions refer to must outlive the registry.
 struct RegistryOptions {
   std::string repository;                 // the folder
   std::set<std::string> allow_code = {};  // models whose field.pt2 is run
@@ -62,6 +63,7 @@ struct RegistryOptions {
 
 // An event for logs and metrics. Reported on the registry's thread, with no lock held.
 struct RegistryEvent {
+  // server/event_names.h says what logs and metrics call each.
   enum class Kind {
     kModelLoaded,  // a new one, or a changed one in place of the old
     kModelRefused,

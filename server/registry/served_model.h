@@ -29,6 +29,7 @@ struct CorrectionState {
   std::string problem;                         // why no generation is served; empty: none
 };
 
+// Comes from Registry::Pin or List. A swap makes another object and leaves this one as it is.
 struct ServedModel {
   std::string name;  // as its folder is called
   std::shared_ptr<const Model> model;

@@ -28,6 +28,8 @@
 
 namespace hyperserve {
 
+// Every function but state() may read or write the disk and blocks on it. Start, Follow, Try,
+// Publish and Rollback also load, warm or measure generations, for up to minutes.
 class Shelf {
  public:
   // What a shelf needs of the registry.
@@ -73,6 +75,7 @@ class Shelf {
   // Serves generation `number` again; 0: the previous one. Fails as Registry::Rollback does.
   absl::StatusOr<PublishOutcome> Rollback(int64_t number);
 
+  // A copy that shares the generations; its paths are relative to the shelf's folder.
   CorrectionState state() const;
 
  private:

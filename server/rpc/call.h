@@ -20,6 +20,8 @@
 
 namespace hyperserve {
 
+// Decides the deadline of a call that brings none, which calls count in the ledger (kAdmin does
+// not), and which durations are observed (kUnary alone).
 enum class CallKind { kUnary, kStream, kAdmin };
 
 // Belongs to the handler until its work is submitted, then to the thread that answers. Cancel,
@@ -31,6 +33,7 @@ class Call {
   // `context` must outlive the call.
   Call(Environment* environment, grpc::CallbackServerContext* context, std::string_view name,
        CallKind kind = CallKind::kUnary);
+  // Only then does the call stop counting as in flight, and as solving if it was bound.
   ~Call();
 
   // Takes the id that the request brings, unless it is empty or malformed; in the latter case Admit
@@ -40,10 +43,13 @@ class Call {
   // pushback.
   void ForbidRetry() { retry_helps_ = false; }
 
+  // Ends in the log, in metadata and, of solving calls, in the reply.
   const std::string& id() const { return id_; }
+  // On the environment's clock; it may lie in the past.
   Clock::TimePoint deadline() const { return deadline_; }
   // The call's deadline and cancellation. It may outlive the call.
   Patience patience() const;
+  // Outlives every call.
   Environment& environment() const { return *environment_; }
 
   // kResourceExhausted: the client has not read earlier replies, so it gets no more.
@@ -60,6 +66,7 @@ class Call {
   // call.
   void Bind(Prepared& prepared);
 
+  // Never taken back. Wakes nobody: whoever works asks cancelled() between its steps.
   void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_->load(std::memory_order_relaxed); }
 

@@ -34,6 +34,7 @@ struct RegisteredCalls {
   // gRPC lists a service in reflection only if it has a method that is not generic.
   std::vector<std::unique_ptr<grpc::Service>> listed;
 };
+// Call it once for each server, before it is built; paths are "/<service>/<method>".
 RegisteredCalls Register(const std::vector<const CallService*>& services, Environment* environment,
                          grpc::ServerBuilder& builder);
 

@@ -28,10 +28,12 @@ namespace hyperserve {
 
 // The facts that GetServerInfo tells. They are fixed at start.
 struct ServerFacts {
+  // As ListDevices tells it (core/engine/devices.h).
   struct Device {
     std::string name, description;
     int64_t memory_bytes = 0;
   };
+  // As OptionLine (server/options.h), with the values in force.
   struct LimitLine {
     std::string name, value, unit, reason;
   };

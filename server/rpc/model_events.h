@@ -10,6 +10,8 @@
 
 namespace hyperserve {
 
+// Keeps no event: who joins late has missed what was told before, and lists the models after it has
+// joined.
 class ModelEvents {
  public:
   // Called with each event, and once with null when there will be none any more. It must not block

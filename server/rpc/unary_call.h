@@ -27,6 +27,8 @@ class UnaryCall final : public IncomingCall {
   // Called once, on a thread of gRPC, when the whole request has arrived; it must not wait.
   using Handler = std::function<void(UnaryCall*, const Messages&)>;
 
+  // Starts to read the request. Create it with new. `environment` and `context` must outlive the
+  // call.
   UnaryCall(Environment* environment, grpc::GenericCallbackServerContext* context,
             std::string_view name, CallKind kind, Messages messages, Handler handler)
       : IncomingCall(environment, context, name, kind, messages.request.get()),

@@ -21,6 +21,7 @@ namespace hyperserve {
 // call it at the same time. Create it with new.
 class WatchModels final : public IncomingCall {
  public:
+  // Starts to read the request, which holds nothing. `environment` must outlive the call.
   WatchModels(Environment* environment, grpc::GenericCallbackServerContext* context);
 
  private:

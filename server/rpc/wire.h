@@ -31,6 +31,7 @@ AskedRows RowsFromWire(const v1::Tensor& wire);
 // Each ToWire fills an empty message and copies what it takes. Bytes are little-endian, as the
 // arrays are; seconds stay seconds.
 void ToWire(const HostTensor& tensor, v1::Tensor* wire);
+// Also of a stream, whose lists may be empty.
 void ToWire(const SolveInfo& info, v1::SolveInfo* wire);
 // Fills a chunk, without the summary. `first_row` is the number of its first row.
 void ToWire(const SampleAnswer& answer, uint64_t first_row, v1::SampleChunk* chunk);

@@ -128,8 +128,12 @@ TEST_F(Models, AnUnloadedModelStaysOutUntilItIsLoaded) {
   Watcher watcher(*daemon_);
   watcher.Await("tiny_flow: served ()");
   ASSERT_TRUE(Sample().ok());
+  EXPECT_THAT(daemon_->Get("/metrics").body,
+              HasSubstr("hyperserve_active_generation{method=\"heun\",model=\"tiny_flow\"} 1\n"));
   ASSERT_TRUE(Unload(tiny::kFlow).ok());
   EXPECT_EQ(Sample().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(daemon_->Get("/metrics").body,
+              HasSubstr("hyperserve_active_generation{method=\"heun\",model=\"tiny_flow\"} 0\n"));
   EXPECT_EQ(Unload(tiny::kFlow).code(), absl::StatusCode::kNotFound);
   std::this_thread::sleep_for(milliseconds(1500));  // several looks at the folder
   EXPECT_EQ(Sample().code(), absl::StatusCode::kNotFound);

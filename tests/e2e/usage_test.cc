@@ -115,14 +115,21 @@ TEST(Usage, SlipsOfTheTrainer) {
   expect({"publish", "a"}, "no command 'publish'");  // hyperserve-client publishes
 }
 
+constexpr std::string_view kSmallRecipe = R"({
+  "format": 1, "name": "small", "seed": 4, "data": {"density": "rings"},
+  "model": {"format": 1, "kind": "flow", "span": [0, 1], "direction": "data_to_noise",
+            "input": {"shape": [2]}, "field": [{"linear": {"in": 2, "out": 2}}]},
+  "fit": {"optimiser": {"iterations": 1, "batch": 16, "rate": 0.01}, "solver": "rk4:2"},
+  "calibrate": {"plans": ["heun:1"], "reference": "dopri5:1e-6", "rows": 16, "batch": 16}})";
+
 TEST(Usage, AModelThatIsThereIsReplacedOnlyWhenAsked) {
   const TemporaryFolder models;
-  const std::string folder = models.path() + "/rings";
+  const std::string folder = models.path() + "/small", recipe = models.path() + "/recipe.json";
   std::filesystem::create_directory(folder);
   ASSERT_TRUE(WriteFileAtomically(folder + "/model.json", "mine").ok());
-  const std::string recipe = "--recipe=" HYPERSERVE_TRAINING "/recipes/rings.json";
-  std::vector<std::string> words = {HYPERSERVE_TRAIN_BINARY,     "model",        recipe,
-                                    "--models=" + models.path(), "--device=cpu", "--iterations=1"};
+  ASSERT_TRUE(WriteFileAtomically(recipe, kSmallRecipe).ok());
+  std::vector<std::string> words = {HYPERSERVE_TRAIN_BINARY, "model", "--recipe=" + recipe,
+                                    "--models=" + models.path(), "--device=cpu"};
   const Finished refused = RunToEnd(words);
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr(folder + " holds a model already"));
@@ -132,7 +139,7 @@ TEST(Usage, AModelThatIsThereIsReplacedOnlyWhenAsked) {
   nowhere[3] = "--models=" + folder + "/model.json";
   const Finished impossible = RunToEnd(nowhere);
   EXPECT_EQ(impossible.exit_code, 1);
-  EXPECT_THAT(impossible.err, HasSubstr("cannot make " + folder + "/model.json/rings"));
+  EXPECT_THAT(impossible.err, HasSubstr("cannot make " + folder + "/model.json/small"));
   words.push_back("--replace");
   const Finished replaced = RunToEnd(words);
   EXPECT_EQ(replaced.exit_code, 0) << replaced.err;

@@ -1,5 +1,5 @@
 // Gives the rows of a learned solver bounds of their error: the distance readouts in the files of a
-// generation, and the bounds in its calibration.
+// generation, and the bounds in its calibration. Runs on the calling thread, for minutes.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,6 +21,7 @@ namespace hyperserve {
 // The calibration among the files. kFailedPrecondition: there is none.
 absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files);
 
+// Borrows the runtime for the call.
 struct BoundOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;

@@ -22,6 +22,7 @@ struct BoundedPlan {
   double macs = 0;                     // of a row, with its distance
 };
 
+// Borrows the runtime for the call.
 struct CoverageOptions {
   DeviceRuntime* runtime = nullptr;
   std::shared_ptr<const Model> model;
@@ -50,6 +51,7 @@ struct ShiftedRows {
   std::string name;
   SolveInputs rows;
 };
+// The noise has a seed of its own, so equal rows give equal shifted rows.
 std::vector<ShiftedRows> Shifted(const SolveInputs& rows);
 
 }  // namespace hyperserve

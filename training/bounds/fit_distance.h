@@ -20,6 +20,7 @@ struct DistanceRows {
   at::Tensor condition = {};  // of each row; undefined where the model has none
 };
 
+// The readout of one table, and what it is worth: a smaller spread makes tighter bounds.
 struct FittedDistance {
   TensorMap tensors;  // table.<n>.distance and .distance_offset, float32 on the CPU
   // The standard deviation of log(error / distance) on a quarter of the rows, which the fit does

@@ -20,11 +20,13 @@
 
 namespace hyperserve {
 
+// One label for each image.
 struct LabelledImages {
   HostTensor images;  // U8 or F32 [rows, shape of the model's input]
   std::vector<int64_t> labels;
 
   int64_t rows() const { return static_cast<int64_t>(labels.size()); }
+  // SHA-256 of images and labels, in hexadecimal.
   std::string Digest() const;
 };
 
@@ -77,6 +79,7 @@ class InputSource {
   SolveInputs Training(int64_t index, int64_t rows) const;
   // The first rows of the other sets. kInvalidArgument: there are fewer.
   absl::StatusOr<SolveInputs> Validation(int64_t rows) const;
+  // The same rows at every call, so measurements of one recipe compare.
   absl::StatusOr<SolveInputs> HeldOut(int64_t rows) const;
   // A digest of what was read from files. What is drawn follows from the recipe and counts as none.
   std::string Digest() const;

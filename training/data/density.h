@@ -12,11 +12,13 @@
 
 namespace hyperserve {
 
+// Immutable; a copy is two words. Any thread.
 class Density {
  public:
   // kInvalidArgument: there is no density of that name. The names are checkerboard, circles,
   // gaussians, moons, pinwheel, rings and two_moons.
   static absl::StatusOr<Density> Named(std::string_view name);
+  // Sorted.
   static std::vector<std::string> Names();
 
   // Numbers of the condition that a point is drawn with; 0: the density is not conditional.

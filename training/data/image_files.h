@@ -8,8 +8,10 @@
 
 namespace hyperserve {
 
+// The parts that the publishers of the data made.
 enum class ImagePart { kTraining, kTest };
 
+// As they stand in the files: whether rows and labels fit each other is not checked here.
 struct ImageFiles {
   RowsFile images;  // [rows, ...] as the files have them
   RowsFile labels;  // [rows]

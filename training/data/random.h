@@ -8,6 +8,7 @@
 
 namespace hyperserve {
 
+// One stream for each, so that more draws for one purpose change no other.
 enum class RandomPurpose : uint32_t {
   kData = 0,     // rows of a density: a function of (seed, row)
   kWeights = 1,  // initial weights
@@ -25,6 +26,7 @@ class RandomStream {
  public:
   RandomStream(uint64_t seed, RandomPurpose purpose) : seed_(seed), purpose_(purpose) {}
 
+  // Each block of Philox gives four words; none is skipped.
   uint32_t Word();
   double Uniform() { return UnitUniform(Word()); }
   // A number in [0, count). Precondition: 0 < count < 2^31.
@@ -32,6 +34,7 @@ class RandomStream {
 
   // Words that were drawn so far; Seek goes to where so many were.
   uint64_t drawn() const { return 4 * block_ + used_ - 4; }
+  // Takes the same time wherever it goes.
   void Seek(uint64_t drawn);
 
  private:

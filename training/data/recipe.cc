@@ -11,6 +11,7 @@
 #include "core/model/repository/repository.h"
 #include "core/model/spec/proto_json.h"
 #include "core/model/spec/spec_limits.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/smallest_tolerance.h"
 #include "hyperserve/v1/model.pb.h"
@@ -77,7 +78,10 @@ absl::Status CheckModelFit(const training::ModelFit& fit) {
     return Check(fit.flow_matching().pairing_rounds() >= 0, "fit.flow_matching.pairing_rounds",
                  "not negative");
   }
-  HS_RETURN_IF_ERROR(Annotate(ParseFixedPlan(fit.solver()).status(), "fit.solver"));
+  const auto solver = ParseFixedPlan(fit.solver());
+  HS_RETURN_IF_ERROR(Annotate(solver.status(), "fit.solver"));
+  HS_RETURN_IF_ERROR(Check(!RunsFromTable(solver->method.method), "fit.solver",
+                           absl::StrCat(fit.solver(), " is not of a one-step method, as rk4:2")));
   HS_RETURN_IF_ERROR(Check(fit.speed_penalty() >= 0, "fit.speed_penalty", "not negative"));
   return Check(fit.bend_penalty() >= 0, "fit.bend_penalty", "not negative");
 }

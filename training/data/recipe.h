@@ -1,4 +1,5 @@
-// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields.
+// Reads a recipe and the specs and plans in it. training/data/recipe.proto explains its fields. All
+// but ReadRecipe are pure; any thread.
 #pragma once
 
 #include <string>
@@ -19,6 +20,7 @@ using training::Recipe;
 // allowed. A part that the recipe does not hold is no error here: the command that needs it says
 // so.
 absl::StatusOr<Recipe> ParseRecipe(std::string_view json);
+// The same of a file, which it reads; kNotFound where there is none.
 absl::StatusOr<Recipe> ReadRecipe(const std::string& path);
 
 // The parts of a file of rows, whether it holds points, pairs or states.
@@ -55,7 +57,8 @@ absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Mo
 // kInvalidArgument: the recipe has no such table.
 absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe);
 
-// A plan in tier exact. kInvalidArgument: it is not fixed and classical, or not adaptive.
+// A plan in tier exact. kInvalidArgument: it is not fixed, classical and of equal steps, or not
+// adaptive. Fixed plans of ab2 pass: who takes single steps checks the method.
 absl::StatusOr<FixedPlan> ParseFixedPlan(std::string_view text);
 absl::StatusOr<AdaptivePlan> ParseAdaptivePlan(std::string_view text);
 

@@ -9,6 +9,8 @@
 
 namespace hyperserve {
 
+// mean + sum_k (sine_k sin(k w s) + cosine_k cos(k w s)) for each component, with w = 2 pi / period
+// and k from 1.
 class Signal {
  public:
   // kInvalidArgument: no components, a period that is not positive, or numbers that are not finite.

@@ -1,4 +1,5 @@
-// Trains a correction of a base model and makes the files of a generation.
+// Trains a correction of a base model and makes the files of a generation. Runs on the calling
+// thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,6 +23,7 @@
 
 namespace hyperserve {
 
+// What it refers to must outlive the call.
 struct HypersolverFitOptions {
   std::shared_ptr<const Model> model;
   std::string data_folder;
@@ -32,6 +34,7 @@ struct HypersolverFitOptions {
   Checkpoints* checkpoints = nullptr;         // of this run; null: none
 };
 
+// Written to no disk yet: the caller hands `files` to WriteGeneration.
 struct FittedHypersolver {
   GenerationFiles files;  // complete but for MANIFEST.json, which WriteGeneration makes
   HypersolverSpec spec;

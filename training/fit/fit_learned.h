@@ -1,5 +1,5 @@
 // Fits a learned solver: one table for each n of the recipe, with its readout, all to the same true
-// solutions.
+// solutions. Runs on the calling thread.
 #pragma once
 
 #include "absl/status/statusor.h"

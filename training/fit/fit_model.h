@@ -1,7 +1,7 @@
 // Trains a base model: a classifier by cross-entropy, a flow by maximum likelihood with the exact
 // trace, a regressor or a trajectory by the mean square error of its answers. All may have
 // penalties that keep the field easy to solve in few steps. A flow may be
-// trained by flow matching instead, without solves.
+// trained by flow matching instead, without solves. Runs on the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,11 +15,13 @@
 
 namespace hyperserve {
 
+// Beside the recipe. The defaults begin anew and keep no state.
 struct ModelFitOptions {
   std::string start_from = {};         // bytes of the weights to start from; empty: drawn ones
   Checkpoints* checkpoints = nullptr;  // of this run; null: none
 };
 
+// Written to no disk yet.
 struct ModelFiles {
   std::string model_json;
   std::string weights;      // bytes of weights.safetensors

@@ -1,4 +1,5 @@
-// Fits the table of a learned solver for one number n of evaluations, and its readout g.
+// Fits the table of a learned solver for one number n of evaluations, and its readout g. Runs on
+// the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -41,6 +42,7 @@ struct EndTruth {
 // with the names of the file; the error is differentiable in all of them.
 at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const EndTruth& truth);
 
+// How one table is fitted. Borrows time_left and checkpoints for the call.
 struct TableFit {
   std::string name;  // progress lines begin with it
   training::Optimiser optimiser;
@@ -53,6 +55,7 @@ struct TableFit {
   Checkpoints* checkpoints = nullptr;    // null: none
 };
 
+// A table with its readout and how it came about. Errors are those of EndError.
 struct FittedTable {
   TensorMap tensors;         // on the CPU
   std::string start;         // "midpoint:2", "least squares", "generation"; "identity" for n = 0

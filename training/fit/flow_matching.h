@@ -13,6 +13,7 @@
 
 namespace hyperserve {
 
+// Where a field is asked, and what it should answer.
 struct PathPoints {
   at::Tensor depth;     // [rows], within the span
   at::Tensor state;     // [rows, D]

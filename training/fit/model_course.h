@@ -18,6 +18,7 @@
 
 namespace hyperserve {
 
+// What all ways of training need. CourseOf borrows it.
 struct ModelTask {
   ModelSpec spec;
   training::ModelFit fit;
@@ -31,6 +32,7 @@ struct Course {
   std::function<absl::StatusOr<at::Tensor>(int iteration)> loss;
   // The same loss of the first fit.check_rows validation rows. Precondition: they are there.
   std::function<absl::StatusOr<at::Tensor>()> held_out_loss;
+  // Random streams into a state, and back (Optimisation has the same two).
   std::function<void(TensorMap& state)> save;
   std::function<void(const TensorMap& state)> load;
 };
@@ -44,6 +46,7 @@ absl::StatusOr<Course> CourseOf(ModelTask& task, const Recipe& recipe,
                                 const std::string& data_folder,
                                 const std::shared_ptr<const Model>& model);
 
+// Its statistics are then those of the data, and no training changes them.
 bool StartsWithBatchNorm(const LayerList& stem);
 
 }  // namespace hyperserve

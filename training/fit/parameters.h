@@ -24,6 +24,7 @@ TensorMap TrainableCopies(const TensorMap& tensors, at::Device device);
 
 // Puts the place of a stream into the state of a fit, and goes back to it.
 void SaveStream(const RandomStream& stream, TensorMap& state);
+// Precondition: SaveStream wrote the state.
 void LoadStream(const TensorMap& state, RandomStream& stream);
 
 }  // namespace hyperserve

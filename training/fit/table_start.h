@@ -1,5 +1,5 @@
 // The table of a learned solver that least squares give, where a fit may start. The other starts
-// are classical plans: see TableTensors.
+// are classical plans: see TableTensors. Runs on the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
 // Solves of the trainer: those that it differentiates and those that give the truth. They run the
-// steps of core/ode on tensors of core/engine.
+// steps of core/ode on tensors of core/engine. All functions run on the calling thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -37,6 +37,8 @@ struct Trajectory {
   std::vector<at::Tensor> first_slopes;  // stage 1 of each step
   std::vector<LaterStage> later_stages;
 };
+// Equal steps: the plan's grid is not read. Precondition: a one-step method and steps >= 1. Memory
+// grows with K, since autograd keeps every step.
 Trajectory Follow(const TensorSpace& space, const FixedPlan& plan,
                   const std::array<double, 2>& span, TensorSpace::State start);
 

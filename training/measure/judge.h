@@ -42,6 +42,7 @@ absl::StatusOr<std::vector<RankTest>> RankSamples(const Recipe& recipe, DeviceRu
 // Precondition: the model is a flow. Fails as RunSolve does.
 absl::StatusOr<Judgement> JudgeFlow(const Recipe& recipe, DeviceRuntime& runtime,
                                     const std::shared_ptr<const Model>& model);
+// For people; a line for each test.
 std::string JudgementText(const Judgement& judgement);
 
 }  // namespace hyperserve

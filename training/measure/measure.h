@@ -22,6 +22,7 @@
 
 namespace hyperserve {
 
+// One way of solving, without the rows.
 struct Solve {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Hypersolver> correction;  // null where the plan is classical
@@ -49,6 +50,7 @@ PlanCalibration CalibrationOf(const Plan& plan, const Solution& reference,
 // A set of rows with its reference solution. Not thread-safe.
 class Measurer {
  public:
+  // Of one set of rows; the Measurer keeps a copy.
   struct Options {
     std::shared_ptr<const Model> model;
     Direction direction = Direction::kForward;

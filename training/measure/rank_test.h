@@ -7,6 +7,7 @@
 
 namespace hyperserve {
 
+// Of one number of the points.
 struct RankTest {
   std::vector<int64_t> counts;  // of each bin; all bins are equally wide
   double p = 1;                 // of chi-square: small means that the ranks are not uniform

@@ -22,6 +22,7 @@ class Rivals {
  public:
   Rivals(const Model& model, Measurer& measurer) : model_(model), measurer_(measurer) {}
 
+  // For measurements beside those of rivals, on the same rows.
   Measurer& measurer() { return measurer_; }
 
   // Every plan of every method of ClassicalRivals, at every K, whose evaluations of f take at most

@@ -7,6 +7,7 @@
 
 namespace hyperserve {
 
+// The distance has the unit of the points.
 struct EnergyTest {
   double distance = 0;  // 2 E|x - y| - E|x - x'| - E|y - y'|: 0 for equal densities
   double p = 1;         // share of the divisions of all points into two sets that are as far apart

@@ -18,6 +18,7 @@ namespace hyperserve {
 // for `every`, so short runs leave nothing.
 class Checkpoints {
  public:
+  // Fixed at construction, but for the parts of the identity that Identify adds.
   struct Options {
     std::string folder;  // of this run alone; it is made for the first file
     std::chrono::duration<double> every = std::chrono::seconds(30);
@@ -39,6 +40,7 @@ class Checkpoints {
 
   // Has the run lasted long enough to be worth a file, and it the last file for one more?
   bool Worth() const { return Clock::now() - begun_ >= options_.every; }
+  // Counted from the last Save of any fit, also one that failed.
   bool Due() const { return Clock::now() - saved_ >= options_.every; }
   // Replaces the file of the fit in one step: a reader or a kill never sees half of it. The first
   // one removes the files of an earlier run, unless this run goes on from them. A failure is told

@@ -1,4 +1,4 @@
-// The course of a fit: its loss and its held-out error by iteration.
+// The course of a fit: its loss and its held-out error by iteration. Pure; any thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,14 +9,18 @@
 
 namespace hyperserve {
 
+// Compare with isnan.
 inline constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
+// One line of the course. Before the first iteration there is an error at most, and no rate and no
+// loss.
 struct CurvePoint {
   int iterations = 0;                               // that were done
   double rate = kNotMeasured, loss = kNotMeasured;  // of the last of them
   double error = kNotMeasured;                      // on the held-out rows, after it
 };
 
+// Of one fit of a run.
 struct Curve {
   std::string fit;
   std::vector<CurvePoint> points;

@@ -1,4 +1,5 @@
-// What the state of a fit is made of: tensors on the CPU by name, as one file holds them.
+// What the state of a fit is made of: tensors on the CPU by name, as one file holds them. Pure; any
+// thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,6 +27,7 @@ struct FitNumbers {
   double best_error = std::numeric_limits<double>::infinity();
   double gain_error = std::numeric_limits<double>::infinity();
 };
+// In the order of the members. Precondition of the way back: a tensor that TensorOf made.
 at::Tensor TensorOf(const FitNumbers& numbers);
 FitNumbers FitNumbersOf(const at::Tensor& tensor);
 

@@ -32,6 +32,7 @@ inline constexpr double kRateAfterStepBack = 0.5;
 // A held-out error counts as less, for optimiser.patience, if it is less by this share.
 inline constexpr double kPlateauGain = 0.001;
 
+// The loop borrows it for the call and changes the fitted tensors in place.
 struct Optimisation {
   std::string what;  // name of the fitted net: progress lines begin with it
   training::Optimiser optimiser;
@@ -62,6 +63,7 @@ struct Optimisation {
   size_t step_kind = 0, check_kind = 0;  // an iteration without that work; a held-out error
 };
 
+// What the loop came to. The tensors are copies.
 struct Optimised {
   TensorMap tensors;                  // on the CPU: of the least held-out error, else the last ones
   double start_error = kNotMeasured;  // held out

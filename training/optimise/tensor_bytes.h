@@ -1,4 +1,4 @@
-// Tensors by name as the bytes of a safetensors file, and back.
+// Tensors by name as the bytes of a safetensors file, and back. Copies; any thread.
 #pragma once
 
 #include <map>

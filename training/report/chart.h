@@ -6,6 +6,7 @@
 
 namespace hyperserve {
 
+// In the units of the axes, not of the picture.
 struct ChartPoint {
   double x = 0, y = 0;
   std::string title = {};  // shown under the pointer; empty: none
@@ -44,6 +45,7 @@ struct HeatRows {
   std::vector<std::string> names;           // of the rows
   std::vector<std::vector<double>> values;  // [rows][columns]
 };
+// The colours are strongest at the largest absolute value.
 std::string HeatMap(const HeatRows& rows);
 
 }  // namespace hyperserve

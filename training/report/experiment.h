@@ -1,4 +1,5 @@
-// The figures of docs/EXPERIMENTS.md: plans of a model, measured on the same held-out rows.
+// The figures of docs/EXPERIMENTS.md: plans of a model, measured on the same held-out rows. Runs on
+// the calling thread.
 #pragma once
 
 #include <optional>
@@ -14,6 +15,7 @@
 
 namespace hyperserve {
 
+// One line of the table.
 struct ExperimentPlan {
   PlanCalibration measured;  // times in one batch of the recipe; without marks and log-density
   double accuracy = 0;       // classifiers: share of the rows whose label it finds
@@ -27,6 +29,7 @@ struct Path {
   std::vector<std::vector<double>> states;  // [depths][numbers]
 };
 
+// All that table and picture need: nothing is measured after RunExperiment.
 struct Experiment {
   std::string name;
   ModelKind kind = ModelKind::kClassifier;

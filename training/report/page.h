@@ -23,6 +23,7 @@ struct Contest {
   double macs = 0;                    // of the learned plan
   std::vector<double> row_errors = {}, rival_row_errors = {};
 
+  // Below 1 the learned plan wins.
   double ratio() const { return error / rival_error; }
 };
 

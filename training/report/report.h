@@ -1,4 +1,5 @@
-// Gathers what a report shows of a model: its files, and a few solves on held-out rows.
+// Gathers what a report shows of a model: its files, and a few solves on held-out rows. Runs on the
+// calling thread.
 #pragma once
 
 #include <string>

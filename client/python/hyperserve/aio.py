@@ -209,9 +209,11 @@ class AsyncClient:
         left = requests.sample_stream(model, rows, seed, first_row, log_density, chunk_rows, options)
         return AsyncSampleStream(self._connection.stream(self._retry, left, self._deadline(options.get("timeout"))), left)
 
-    async def log_prob(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbResult:
+    async def log_prob(
+        self, model: str, inputs: Any, *, first_row: int = 0, **options: Unpack[Options]
+    ) -> results.LogProbResult:
         """As Client.log_prob."""
-        return await self._run(requests.log_prob(model, inputs, options))
+        return await self._run(requests.log_prob(model, inputs, first_row, options))
 
     async def log_prob_gradient(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbGradientResult:
         """As Client.log_prob_gradient."""
@@ -235,6 +237,7 @@ class AsyncClient:
     async def predict(
         self, model: str, inputs: Any, *, save_at: Sequence[float] = (), **options: Unpack[Options]
     ) -> results.Prediction:
+        """As Client.predict."""
         return await self._run(requests.predict(model, inputs, save_at, options))
 
     async def solve_vjp(

@@ -119,9 +119,15 @@ class Client:
         left = requests.sample_stream(model, rows, seed, first_row, log_density, chunk_rows, options)
         return SampleStream(self._connection.stream(self._retry, left, self._deadline(options.get("timeout"))), left)
 
-    def log_prob(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbResult:
-        """log p(x) of points [rows, dimensions] of a flow: float64 [rows], in nats."""
-        return self._run(requests.log_prob(model, inputs, options))
+    def log_prob(
+        self, model: str, inputs: Any, *, first_row: int = 0, **options: Unpack[Options]
+    ) -> results.LogProbResult:
+        """log p(x) of points [rows, state shape] of a flow: float64 [rows], in nats.
+
+        `first_row` is the number of the first row. In more than 64 dimensions the probes of a row are those of `probe_seed` and its
+        number, so a slice of rows that says where it begins is answered as it is within all of them.
+        """
+        return self._run(requests.log_prob(model, inputs, first_row, options))
 
     def log_prob_gradient(self, model: str, inputs: Any, **options: Unpack[Options]) -> results.LogProbGradientResult:
         """log p(x) as `log_prob`, with its gradients by the points and by the condition; of a plan as in `solve_vjp`."""

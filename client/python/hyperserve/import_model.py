@@ -57,21 +57,22 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--span", type=float, nargs=2, metavar=("S0", "S1"), help="default: the layout's, mostly 0 1")
     parser.add_argument("--part", help="of a checkpoint with several nets: the one to take, as in ema_model")
     parser.add_argument("--condition", type=int, default=0, metavar="FEATURES", help="of a conditional flow")
-    parser.add_argument("--inputs", default=None, help="order of the first layer's inputs, as x,c,t: state, condition, time")
+    parser.add_argument("--inputs", help="order of the first layer's inputs: state x, condition c, time t; default: t,x,c or "
+                        "x,c,t, as the time stands, or x,c")
     parser.add_argument("--none", type=float, nargs="+", default=(), help="the condition that stands for none")
     parser.add_argument("--hyperserve", help="the daemon's program, for --check; default: HYPERSERVE_BINARY or the PATH")
     given = parser.parse_args(words)
-    choices = Choices(
-        activations=given.activation.split(",") if given.activation else None,
-        time=given.time,
-        direction=given.direction,
-        span=(given.span[0], given.span[1]) if given.span else None,
-        part=given.part,
-        condition=given.condition,
-        inputs=given.inputs or "x,c,t",
-        none=given.none,
-    )
     try:
+        choices = Choices(
+            activations=given.activation.split(",") if given.activation else None,
+            time=given.time,
+            direction=given.direction,
+            span=(given.span[0], given.span[1]) if given.span else None,
+            part=given.part,
+            condition=given.condition,
+            inputs=given.inputs,
+            none=given.none,
+        )
         folder = import_model(given.file, given.folder, layout=given.layout, choices=choices, program=given.hyperserve)
     except (TensorFileError, LayoutError, ModelFolderError, OSError) as error:
         print(f"import_model: {error}", file=sys.stderr)

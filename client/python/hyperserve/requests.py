@@ -129,9 +129,11 @@ def sample_stream(
 
 
 def log_prob(
-    model: str, inputs: Any, options: Options
+    model: str, inputs: Any, first_row: int, options: Options
 ) -> Call[v1.LogProbRequest, v1.LogProbReply, results.LogProbResult]:
-    request = v1.LogProbRequest(options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)))
+    request = v1.LogProbRequest(
+        options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)), first_row=first_row
+    )
     return _solving(wire.LOG_PROB, request, results.log_prob_result, request.options, options)
 
 

@@ -18,13 +18,16 @@
 
 namespace hyperserve {
 
+// Made by the DeviceRuntime of a CUDA device alone. Any thread: solvers ask and take, the
+// registry's thread captures.
 class StepGraphs {
  public:
   // The lanes must outlive it.
   explicit StepGraphs(CaptureLanes* lanes);
 
   // OK where steps of the spec were captured for the bucket of so many rows, else kUnimplemented
-  // with the reason.
+  // with the reason. Does not wait for a capture that is under way, and counts no lane: a step may
+  // be supported and every lane taken.
   absl::Status Supports(const BatchSpec& spec, int64_t rows) const;
 
   // A lane for one run alone, with the step in it.
@@ -32,7 +35,8 @@ class StepGraphs {
     StreamLease stream;
     std::shared_ptr<const StepGraph> graph;
   };
-  // nullopt: every lane is taken. Precondition: Supports(spec, rows).ok().
+  // nullopt: every lane is taken. Precondition: Supports(spec, rows).ok(). The lane is free again
+  // when the last copy of the lease's stream goes. Never waits.
   std::optional<Lease> Take(const BatchSpec& spec, int64_t rows) const;
 
   // Captures the step of the spec and the bucket in every lane; false where that was tried before,

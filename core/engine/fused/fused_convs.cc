@@ -42,6 +42,7 @@ absl::Status CheckTask(const BatchSpec& spec) {
   if (spec.log_density != LogDensity::kNone) {
     return absl::UnimplementedError("it has no log-density of images");
   }
+  if (spec.want_distance) return absl::UnimplementedError("it tells no distance of each row");
   return absl::OkStatus();
 }
 

@@ -31,6 +31,8 @@ kernels::FlowDensity DensityOf(LogDensity density) {
       return kernels::FlowDensity::kDivergence;
     case LogDensity::kStepMap:
       return kernels::FlowDensity::kStepMap;
+    case LogDensity::kHutchinson:
+      break;  // CheckFixed and CheckAdaptive refuse it: no plan of it gets here.
   }
   return kernels::FlowDensity::kNone;
 }

@@ -50,6 +50,7 @@ class FusedFlows {
 
 // The plan of a solve. Precondition: the spec is of a flow, and of the control's stepping.
 kernels::FlowPlan FlowPlanOf(const BatchSpec& spec, const FixedSteps& control);
+// It has no log-density: Supports refuses one under error control.
 kernels::FlowAdaptivePlan FlowPlanOf(const BatchSpec& spec, const ErrorControl& control);
 
 }  // namespace hyperserve

@@ -38,7 +38,8 @@ inline std::vector<float> SlopesOf(std::vector<float> slopes, int outputs) {
 template <class Reader>
 class NetReader {
  public:
-  // A kind that the kernel does not know.
+  // A kind that the kernel does not know. Always false, so that TakeAll names the layer. A derived
+  // class that lists no such overload refuses the kind.
   template <class Kind>
   bool Take(const Kind&) {
     return false;
@@ -61,7 +62,8 @@ class NetReader {
     return absl::OkStatus();
   }
 
-  // Of the layer that is read: a tensor that it has by its kind.
+  // Of the layer that is read: a tensor that it has by its kind. Precondition: TakeAll is reading a
+  // layer whose kind has this role.
   std::vector<float> LayerNumbers(const char* role) const {
     return NumbersOf(tensors_.find(absl::StrCat(name_, ".", role))->second);
   }

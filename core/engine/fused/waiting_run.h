@@ -28,6 +28,7 @@
 
 namespace hyperserve {
 
+// K of a fixed plan, or n of a learned solver. Precondition: the segment is of fixed steps.
 inline int64_t StepsOf(const Segment& segment) {
   return std::get<FixedSteps>(segment.control).steps;
 }
@@ -36,13 +37,17 @@ inline int64_t StepsOf(const Segment& segment) {
 template <class Program>
 class WaitingRun : public Run {
  public:
+  // Keeps a copy of the spec. All work goes to `stream`.
   WaitingRun(const BatchSpec& spec, StreamLease stream)
       : spec_(spec),
         stream_(std::move(stream)),
         stages_(OptionsOf(spec).tableau.solution_stages()) {}
 
+  // Launches are cut to their time, so a fused run has no bucket that could be full.
   int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
 
+  // Always solves to the end, whatever the number of evaluations: true, or an error after which
+  // neither waiting nor finished segments are left.
   absl::StatusOr<bool> Advance(int64_t, const std::function<bool()>& cancelled) final {
     const absl::Status solved = CatchDeviceFaults("solving a batch", [&] {
       const TorchScope scope(*stream_);
@@ -74,6 +79,8 @@ class WaitingRun : public Run {
   // Solves all that waits, at least one segment, and puts the results into finished_.
   virtual absl::Status SolveWaiting(const std::function<bool()>& cancelled) = 0;
 
+  // Takes a segment that the derived class has checked; it keeps the program alive until its solve
+  // has ended.
   Ticket Await(const Segment& segment, std::shared_ptr<const Program> program) {
     waiting_.push_back({.ticket = next_ticket_, .segment = segment, .program = std::move(program)});
     return next_ticket_++;
@@ -100,6 +107,8 @@ class WaitingRun : public Run {
     }
     queued_ += work;
   }
+  // Blocks until the stream has done its work. On the CPU, where tests run, work is done when it
+  // was started.
   void WaitForDevice() const {
     if (stream_->device().is_cuda()) stream_->synchronize();
   }

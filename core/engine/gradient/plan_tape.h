@@ -36,6 +36,7 @@ struct TapeStart {
   int64_t steps = 1;     // K, before knots cut them; of a learned solver its evaluations
 };
 
+// Belongs to one run, which calls Advance until it is true, then Take once.
 class PlanTape {
  public:
   // Borrows both. Precondition: the spec is of kVjp and CheckSegment accepted the steps.
@@ -52,6 +53,7 @@ class PlanTape {
     at::Tensor condition;
     std::vector<bool> finite;
   };
+  // Moves the results out: nothing else may be called afterwards but counts.
   Result Take();
 
   // Evaluations of f and of g for a row: of the plan, and again on the way back.
@@ -59,6 +61,8 @@ class PlanTape {
     int64_t evaluations = 0, corrections = 0;
     int64_t evaluations_again = 0, corrections_again = 0;
   };
+  // By these alone: `again` is 0 where the whole plan fits within kRecordedEvaluationsMax, and
+  // always of a table.
   Counts counts(int64_t row) const;
 
  private:

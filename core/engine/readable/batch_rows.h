@@ -1,4 +1,5 @@
-// Turns segments into one tensor of rows: checks, preprocessing, noise.
+// Turns segments into one tensor of rows: checks, preprocessing, noise. Keeps no state, so any
+// thread may call, within its own scope of LibTorch (torch_scope.h).
 #pragma once
 
 #include <ATen/ATen.h>

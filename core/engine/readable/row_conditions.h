@@ -15,6 +15,7 @@
 
 namespace hyperserve {
 
+// The numbers as I64 on the device of `like`, for index_select.
 inline at::Tensor IndexOn(const std::vector<int64_t>& indices, const at::Tensor& like) {
   return at::tensor(indices, at::kLong).to(like.device());
 }

@@ -22,6 +22,7 @@ class RowCosts {
 
   // The multiply-accumulates of one row. The two together are those of a whole solve.
   int64_t SolveMacs(int64_t nfe, int64_t correction_evaluations) const;
+  // Once a row, whatever its number of evaluations; of a Jacobian-vector product twice.
   int64_t maps_macs() const { return maps_macs_; }
 
  private:

@@ -40,6 +40,7 @@ at::Tensor OverRows(const at::Tensor& per_row, const at::Tensor& x, int64_t row_
 
 // A tensor [B] of these numbers, with the dtype and device of `like`; and the way back, from [B].
 at::Tensor RowTensor(const PerRow& values, const at::TensorOptions& like);
+// Any dtype becomes double. Copies from the device.
 PerRow RowValues(const at::Tensor& tensor);
 
 }  // namespace hyperserve

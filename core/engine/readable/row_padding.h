@@ -17,6 +17,7 @@
 
 namespace hyperserve {
 
+// Plain data, made once for a run (SetUpSolve).
 struct RowPadding {
   int64_t multiple = 1;  // rows are padded to a multiple of this ...
   int64_t at_least = 1;  // ... and to no fewer than this
@@ -35,6 +36,8 @@ int64_t Bucket(int64_t rows);
 // PadRows appends rows of zeros to values and tangents until there are `rows`; KeepRows keeps the
 // first `rows`.
 Dual PadRows(const Dual& x, int64_t rows);
+// Both return what they were given where the number of rows is right already. Undefined tangents
+// stay undefined.
 Dual KeepRows(const Dual& y, int64_t rows);
 
 }  // namespace hyperserve

@@ -58,6 +58,7 @@ void SegmentResults::Expect(int64_t first, Segment segment) {
 }
 
 std::optional<SegmentResults::RowRange> SegmentResults::Forget(Ticket ticket) {
+  std::erase_if(whole_, [&](const SolvedSegment& one) { return one.ticket == ticket; });
   const auto found = std::find_if(expected_.begin(), expected_.end(), [&](const auto& one) {
     return one.second.segment.ticket == ticket;
   });

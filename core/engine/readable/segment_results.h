@@ -20,6 +20,7 @@ struct EndedRows {
 
 class SegmentResults {
  public:
+  // What is known of a segment when its rows go to the solver. It holds no data of the rows.
   struct Segment {
     Ticket ticket = 0;
     int64_t rows = 0;
@@ -29,18 +30,20 @@ class SegmentResults {
   // Announces a segment. Its rows have the solver's numbers from `first` on.
   void Expect(int64_t first, Segment segment);
 
+  // The solver's numbers of a segment's rows.
   struct RowRange {
     int64_t first = 0, rows = 0;
   };
-  // Forgets a segment that is not complete and returns its rows; nullopt: unknown ticket. Take
-  // ignores its rows from then on.
+  // Forgets a segment that TakeWhole has not returned; Take ignores its rows from then on. Returns
+  // its rows where some are missing; nullopt: none is, or the ticket is unknown.
   std::optional<RowRange> Forget(Ticket ticket);
 
   // Puts each row into its segment. Each row of an expected segment comes once, in any order and
   // any company; rows of forgotten segments are ignored.
   void Take(EndedRows ended);
 
-  // The segments that have become complete since the last call, in that order.
+  // The segments that have become complete since the last call, in that order. The results own
+  // their arrays.
   std::vector<SolvedSegment> TakeWhole();
 
   int64_t missing_rows() const { return missing_rows_; }  // expected and not taken yet

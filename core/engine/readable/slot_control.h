@@ -17,6 +17,7 @@ struct SlotControllers {
   at::Tensor previous_norm;  // 1e-4 at the start
   at::Tensor refused;        // kBool; false at the start
 };
+// As StepController::Decision, of every slot. Numbers of slots whose rows have ended mean nothing.
 struct SlotDecisions {
   at::Tensor accepted;  // kBool
   at::Tensor factor;

@@ -1,4 +1,5 @@
-// Rows in slots, each on a clock of its own, as the space of one step (core/ode/step.h).
+// Rows in slots, each on a clock of its own, as the space of one step (core/ode/step.h). Used by
+// one thread, that of the run.
 //
 // Depth, step size and the mask of each row stay on the device, so that a step waits for nothing.
 // A step is taken on the unit clock: with s = s_row + theta eps_row, a row solves

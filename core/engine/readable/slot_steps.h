@@ -62,12 +62,15 @@ struct StepGraph {
   std::unique_ptr<CapturedWork> step;
 };
 
+// A SlotRun makes it and calls, for each step, Put for new rows, then BeginFixed or
+// BeginControlled, then Evaluate until it is true.
 class SlotSteps {
  public:
   // Borrows the options of the space.
   SlotSteps(const TensorSpace::Options* space, SolveOptions options)
       : space_(space), options_(std::move(options)) {}
 
+  // Fixed for the life of the object; it says which of the two Begin functions may be called.
   bool controlled() const { return options_.stepping == Stepping::kErrorControlled; }
 
   // From now on steps are those of the graph, which nobody else uses meanwhile. Before the first
@@ -89,7 +92,10 @@ class SlotSteps {
 
   // Begins a step of all slots. Fixed plans: `places` of all slots that matter.
   void BeginFixed(const std::vector<FixedPlace>& places);
+  // Chooses the first steps of the rows that were put since the last step. Slots whose rows have
+  // ended take part in the arithmetic and keep their numbers.
   void BeginControlled();
+  // Between a Begin and the Evaluate that ends the step; meanwhile nothing may be put.
   bool under_way() const { return under_way_; }
   // Makes one evaluation of f, or a captured step; true when it ends the step.
   bool Evaluate();
@@ -98,6 +104,7 @@ class SlotSteps {
   // Forgets all rows. After an exception nothing else may be called.
   void Clear();
 
+  // Waits for nothing. The tensors stay what they are when later steps go on.
   SlotRows At(const SlotRange& range) const;
   // Under error control: waits for the statuses of all slots.
   std::vector<int8_t> ReadStatuses() const;

@@ -22,6 +22,8 @@ struct PaddedMap {
   at::Tensor Apply(const at::Tensor& rows) const { return Apply(Dual{rows, {}}).value; }
 };
 
+// What a run is made of. Immutable after SetUpSolve; a run owns it and lends its space to the
+// solver.
 struct SolveSetup {
   TensorSpace space;
   PaddedMap stem, head;

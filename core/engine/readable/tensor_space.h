@@ -38,6 +38,8 @@ class TensorSpace {
     std::vector<CorrectionInput> inputs;
   };
 
+  // What is fixed for all rows of a space. Nets share their tensors with the model's weights, so a
+  // copy is cheap.
   struct Options {
     Net field;
     // If set: solve -f(clock_sum - s, z) instead of f(s, z), with clock_sum = s0 + s1 of the
@@ -52,6 +54,8 @@ class TensorSpace {
     RowPadding padding = {};
   };
 
+  // Rows side by side; a tensor that a space does not use is undefined in every state of it. Copies
+  // share tensors, and no function changes one in place, but for AfterStep.
   struct State {
     at::Tensor z;  // [B, ...]
     // Without a log-density: [T, B, ...], derivatives along T directions, or undefined.
@@ -92,11 +96,14 @@ class TensorSpace {
               at::Tensor probes = {}) const;
   // Passes of one evaluation of a net: 1 for the value, and 1 for each tangent.
   int64_t passes(const State& z) const;
-  // The number of rows that the nets see, with padding.
+  // The number of rows that the nets see, with padding. Not counted in MACs, which are those of a
+  // row alone.
   int64_t padded(int64_t rows) const { return options_.padding.Rows(rows); }
 
   // StateSpace and CorrectedSpace; see core/ode/space.h.
   int64_t Rows(const State& z) const { return z.z.size(0); }
+  // The slope has z, tangents and log-density; condition, guidance and probes are undefined in it,
+  // and Combine keeps those of its first argument.
   State Field(const PerRow& s, const State& z) const;
   State Combine(const State& z, std::span<const Term<State>> terms) const;
   State Where(const std::vector<bool>& mask, const State& yes, const State& no) const;

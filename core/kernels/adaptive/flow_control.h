@@ -27,6 +27,7 @@ HYPERSERVE_HOST_DEVICE float FlowPower(float x, float exponent) {
   return exp2f(exponent * log2f(x));
 }
 
+// As StepController::Decision.
 struct FlowDecision {
   bool accepted;
   float factor;

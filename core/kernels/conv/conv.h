@@ -37,6 +37,7 @@ struct ConvProgram {
 // For the current device. `image`: a copy of ConvImage::bytes on it.
 cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram* program);
 
+// Whether any number of kConvBlocks fits. Pure, on the host.
 bool ConvFits(const ConvProgram& program);
 
 // Blocks to an image: the most with which `count` images are solved at once, else the fewest.
@@ -51,7 +52,8 @@ inline constexpr int kConvEvaluationsOfLaunch = 333;
 
 // Preconditions: ConvFits(program); steps >= 1; hypersolved only with a correction; no adaptive
 // plan with a table; the program's device is current. `blocks`: one of kConvBlocks
-// that fits; 0: ConvBlocksOf.
+// that fits; 0: ConvBlocksOf. Returns the status of the launch and waits for nothing; any thread.
+// Several solves of one program may be under way, each with scratch memory of its own.
 cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const ConvRows& rows,
                       cudaStream_t stream, int blocks = 0);
 

@@ -1,4 +1,4 @@
-// What the fused convolution kernel (conv.h) takes. Host code without CUDA.
+// What the fused convolution kernel (conv.h) takes. Host code without CUDA. Pure; any thread.
 #pragma once
 
 #include <string>

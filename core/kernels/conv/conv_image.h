@@ -45,6 +45,7 @@ inline constexpr uint32_t kConvMapBytes = kConvChannelsMax * kConvChannelsMax * 
 inline constexpr int kConvTableFirst = kConvEvaluationsMax;
 inline constexpr int kConvPartsMax = kConvLayersMax + kConvEvaluationsMax + 3 + kConvMiddleMax;
 
+// Where in the image what stands. Offsets in bytes.
 struct ConvLayout {
   int channels = 0, height = 0, width = 0;
   ConvLayerLayout layers[kConvPartsMax] = {};
@@ -59,6 +60,7 @@ struct ConvLayout {
   uint32_t bytes = 0;
 };
 
+// On the host; the caller copies the bytes to a device.
 struct ConvImage {
   ConvLayout layout;
   std::vector<std::byte> bytes;

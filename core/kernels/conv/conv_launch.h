@@ -37,6 +37,7 @@ struct ConvControl {
   float rtol, atol, s1;
 };
 
+// The argument of a kernel, by value.
 struct ConvLaunch {
   ConvLayout layout;
   const uint4* image;

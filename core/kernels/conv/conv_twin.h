@@ -1,4 +1,5 @@
 // The readable twin of the fused convolution kernel (conv.h): double, one image after the other.
+// Pure; any thread. For tests: slow.
 #pragma once
 
 #include <span>
@@ -15,6 +16,7 @@ std::vector<double> TwinConvField(const ConvModel& model, double s, std::span<co
 std::vector<double> TwinConvSolve(const ConvModel& model, const ConvPlan& plan,
                                   std::span<const double> z0);
 
+// The end of an adaptive solve.
 struct TwinConvEnd {
   std::vector<double> z;
   int evaluations = 0;  // of f

@@ -32,7 +32,8 @@ cudaError_t PrepareFlow(const FlowLayout& layout, const void* image, FlowProgram
 bool FlowFits(const FlowProgram& program, const FlowPlan& plan);
 
 // Preconditions: plan.steps >= 1; plan.hypersolved only with a correction; the program's device is
-// current. cudaErrorInvalidValue: not FlowFits(program, plan).
+// current. cudaErrorInvalidValue: not FlowFits(program, plan). Returns the status of the launch and
+// waits for nothing. The rows' memory must stay until the stream has done the work.
 cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const FlowRows& rows,
                       cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// What the fused kernel (flow.h) can run, and how it scales numbers. Host code.
+// What the fused kernel (flow.h) can run, and how it scales numbers. Host code. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,7 @@ inline float FlowSlope(const FlowLayer& layer, size_t unit) {
   return layer.slopes.empty() ? 0.0f : layer.slopes[unit];
 }
 
+// The numbers that the first layer reads.
 inline int FlowInputWidth(const FlowNet& net, int dimensions) {
   int width = 0;
   for (const FlowInput input : net.inputs) {

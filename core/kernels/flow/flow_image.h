@@ -41,6 +41,7 @@ struct FlowNetLayout {
   float input_max = 0.0f;
 };
 
+// What the kernel must know of a packed flow. Offsets in bytes.
 struct FlowLayout {
   FlowPrecision precision = FlowPrecision::kFast;
   int dimensions = 0;
@@ -58,6 +59,7 @@ struct FlowLayout {
   uint32_t bytes = 0;
 };
 
+// On the host; the caller copies the bytes to a device.
 struct FlowImage {
   FlowLayout layout;
   std::vector<std::byte> bytes;

@@ -30,6 +30,7 @@ inline constexpr int kFlowTangents = 2;
 // Readouts of tables read kSlopes, which are all slopes of the table.
 enum class FlowInput : uint8_t { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
 
+// y = W x + b.
 struct FlowLayer {
   int outputs = 0;
   std::vector<float> weight;  // [outputs, inputs], row-major
@@ -54,6 +55,7 @@ struct FlowTable {
   int evaluations() const { return static_cast<int>(nodes.size()); }
 };
 
+// Owns its numbers. Weights are rounded to float32 already.
 struct FlowModel {
   int dimensions = 0;  // of the state
   FlowNet field;

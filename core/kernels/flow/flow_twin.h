@@ -1,4 +1,5 @@
-// The readable twin of the fused flow kernel (flow.h): double, one row after the other.
+// The readable twin of the fused flow kernel (flow.h): double, one row after the other. Pure; any
+// thread. For tests: slow.
 #pragma once
 
 #include <span>

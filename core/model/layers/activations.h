@@ -53,7 +53,7 @@ struct LeakyReluLayer : Elementwise<RowRule::kAny> {
   }
 };
 
-// The nearest number of [low, high].
+// The nearest number of [low, high]. Refuses low > high; equal ends give a constant.
 struct ClampLayer {
   static constexpr std::string_view kName = "clamp";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -73,6 +73,7 @@ struct ClampLayer {
 
 // a Phi(a), with Phi by erf or by its approximation with tanh.
 enum class GeluForm { kNone, kTanh };
+// `approximate` is spelled as PyTorch spells it.
 struct GeluLayer : Elementwise<RowRule::kVectors> {
   static constexpr std::string_view kName = "gelu";
   static constexpr std::array<std::string_view, 2> kForms = {"none", "tanh"};
@@ -81,7 +82,8 @@ struct GeluLayer : Elementwise<RowRule::kVectors> {
 };
 
 // a where a > 0, else slope a. `slopes` is 1 (one slope for all channels) or the number of
-// channels; weight [slopes].
+// channels; weight [slopes]. Refuses rows whose first dimension is not `slopes`, unless that is 1.
+// The slopes begin at 0.25, as PyTorch's.
 struct PreluLayer {
   static constexpr std::string_view kName = "prelu";
   static constexpr RowRule kRows = RowRule::kAny;

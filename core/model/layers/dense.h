@@ -10,7 +10,7 @@
 
 namespace hyperserve {
 
-// y = x W^T + b; weight [out, in].
+// y = x W^T + b; weight [out, in]. Takes rows [in] only: no dimension before the features.
 struct LinearLayer {
   static constexpr std::string_view kName = "linear";
   static constexpr RowRule kRows = RowRule::kMatrix;
@@ -30,7 +30,9 @@ struct LinearLayer {
   LayerTensors Tensors() const { return WeightAndBias({out, in}, bias); }
 };
 
-// Cross-correlation on NCHW with zero padding; weight [out, in / groups, height, width].
+// Cross-correlation on NCHW with zero padding; weight [out, in / groups, height, width]. Takes rows
+// [in, H, W]. Refuses groups that do not divide both numbers of channels, and a kernel that is
+// larger than the padded image. One stride serves both directions; there is no dilation.
 struct Conv2dLayer {
   static constexpr std::string_view kName = "conv2d";
   static constexpr RowRule kRows = RowRule::kAny;  // ensured by Convolution() in net/dense.h
@@ -67,7 +69,9 @@ struct Conv2dLayer {
 };
 
 // The transpose of a convolution (PyTorch's ConvTranspose2d): each input pixel adds its kernel to a
-// window of the output; weight [in, out, kernel, kernel].
+// window of the output; weight [in, out, kernel, kernel]. Takes rows [in, H, W]; gives (H - 1)
+// stride - 2 padding + kernel + output_padding, and W likewise. Refuses padding >= kernel,
+// output_padding >= stride, and what leaves no pixel. It has no groups.
 struct ConvTranspose2dLayer {
   static constexpr std::string_view kName = "conv_transpose2d";
   static constexpr RowRule kRows = RowRule::kAny;  // as Conv2dLayer
@@ -114,7 +118,9 @@ struct ConvTranspose2dLayer {
 
 // Self-attention over the pixels of [C, H, W]: PyTorch's MultiheadAttention on the H W positions in
 // row-major order, with C = channels (Vaswani et al. 2017, "Attention Is All You Need", equation 1
-// and section 3.2.2). Each position attends to all.
+// and section 3.2.2). Each position attends to all. Refuses heads that do not divide the channels,
+// and more than kRowElements attention weights a row: memory grows with the square of the pixels.
+// There is no mask, no dropout and no code of positions.
 struct AttentionLayer {
   static constexpr std::string_view kName = "attention";
   static constexpr RowRule kRows = RowRule::kMatrix;

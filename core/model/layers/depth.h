@@ -17,12 +17,15 @@ namespace hyperserve {
 //             Grathwohl et al. 2019, where a is affine and b linear in s)
 enum class FilmGate { kOnePlus, kSigmoid };
 inline constexpr std::array<std::string_view, 2> kFilmGates = {"one_plus", "sigmoid"};
+// `input`; kInvalidArgument unless the inner layers give one scale and one shift for each of its
+// channels.
 inline absl::StatusOr<Shape> FilmShape(const Shape& input, const Shape& inner) {
   if (inner == Shape{2 * input[0]}) return input;
   return absl::InvalidArgumentError(
       absl::StrCat("layers give ", ShapeText(inner), ", not the ", ShapeText({2 * input[0]}),
                    " scales and shifts for the channels of ", ShapeText(input)));
 }
+// Its layers see the depth alone, never the rows: all rows of one depth get the same scales.
 struct FilmLayer {
   static constexpr std::string_view kName = "film";
   static constexpr RowRule kRows = RowRule::kVectors;
@@ -38,6 +41,8 @@ struct FilmLayer {
     return FilmShape(input, inner);
   }
 };
+// Its layers see the condition of the row alone. `features` must be what the model's condition has
+// (CheckCondition).
 struct ConditionFilmLayer {
   static constexpr std::string_view kName = "condition_film";
   static constexpr RowRule kRows = RowRule::kVectors;
@@ -70,6 +75,7 @@ inline absl::StatusOr<Shape> CosinesAndSines(const Shape& input, int64_t feature
 //                     2017, section 3.5, in the order that diffusion models use)
 //   fourier_features  w_k = 2 pi weight_k, learned or drawn once; weight [features / 2] (Tancik et
 //                     al. 2020, equation 5)
+// It has no tensors. `scale` stretches t, as the factor 1000 of diffusion models does.
 struct SinusoidalLayer {
   static constexpr std::string_view kName = "sinusoidal";
   static constexpr RowRule kRows = RowRule::kVectors;
@@ -87,6 +93,7 @@ struct SinusoidalLayer {
   int64_t Macs(const Shape&) const { return 0; }
   LayerTensors Tensors() const { return {}; }
 };
+// Its weight begins uniform within +-4, and training fits it like any other.
 struct FourierFeaturesLayer {
   static constexpr std::string_view kName = "fourier_features";
   static constexpr RowRule kRows = RowRule::kVectors;
@@ -111,6 +118,8 @@ struct FourierFeaturesLayer {
 //   chebyshev   phi_k = T_k(s), of the first kind
 //   fourier     phi = 1, sin(w s), cos(w s), sin(2 w s), ... with w = 2 pi / period
 enum class GalerkinBasis { kPolynomial, kChebyshev, kFourier };
+// Takes rows [in]. `period` is read by the fourier basis alone. The depth is not scaled: a
+// chebyshev basis wants s within [-1, 1] to be of use.
 struct GalerkinLinearLayer {
   static constexpr std::string_view kName = "galerkin_linear";
   static constexpr RowRule kRows = RowRule::kMatrix;

@@ -8,10 +8,13 @@
 
 namespace hyperserve {
 
+// The two kinds share fields and shapes.
 enum class Pooling { kMean, kMax };
 
 // The mean or the largest number of each window. As in PyTorch, padding counts as zeros in the mean
-// and is never the largest.
+// and is never the largest. Refuses padding above half of the kernel, and a window that does not
+// fit. A stride that the file leaves out is the kernel's. Windows that would reach beyond the
+// padded image are left out.
 template <Pooling pooling>
 struct PoolLayer {
   static constexpr std::string_view kName = pooling == Pooling::kMean ? "avg_pool" : "max_pool";
@@ -50,7 +53,7 @@ struct MeanPoolLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// Any shape to [number of elements].
+// Any shape to [number of elements]. In row-major order, so channels stay together.
 struct FlattenLayer {
   static constexpr std::string_view kName = "flatten";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -81,7 +84,7 @@ struct UpsampleLayer {
 };
 
 // [C r^2, H, W] to [C, H r, W r] with r = upscale_factor. Channel (c, i, j) of pixel (y, x) becomes
-// channel c of pixel (y r + i, x r + j).
+// channel c of pixel (y r + i, x r + j). Refuses channels that r^2 does not divide.
 struct PixelShuffleLayer {
   static constexpr std::string_view kName = "pixel_shuffle";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -100,7 +103,8 @@ struct PixelShuffleLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// The inverse: [C, H r, W r] to [C r^2, H, W] with r = downscale_factor.
+// The inverse: [C, H r, W r] to [C r^2, H, W] with r = downscale_factor. Refuses a height or width
+// that r does not divide.
 struct PixelUnshuffleLayer {
   static constexpr std::string_view kName = "pixel_unshuffle";
   static constexpr RowRule kRows = RowRule::kAny;

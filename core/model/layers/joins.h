@@ -11,7 +11,8 @@
 namespace hyperserve {
 
 // Concatenates the depth s as one more feature or channel with the same value everywhere: the last
-// one, or the first where `first` is set.
+// one, or the first where `first` is set. Takes any shape with a first dimension, which grows by
+// one.
 struct DepthCatLayer {
   static constexpr std::string_view kName = "depth_cat";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -28,7 +29,8 @@ struct DepthCatLayer {
 };
 
 // Concatenates the condition of the row as so many more features, or as channels with the same
-// value everywhere: the last ones, or the first where `first` is set.
+// value everywhere: the last ones, or the first where `first` is set. `features` must be what the
+// model's condition has (CheckCondition).
 struct ConditionCatLayer {
   static constexpr std::string_view kName = "condition_cat";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -48,7 +50,8 @@ struct ConditionCatLayer {
   LayerTensors Tensors() const { return {}; }
 };
 
-// y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels.
+// y = cat[layers(x), x] (augment) or cat[x, layers(x)] (skip) along the channels. Refuses inner
+// layers that change the number of dimensions, or any but the first.
 enum class InputSide { kAfter, kBefore };
 template <InputSide side>
 struct BesideLayer {
@@ -72,6 +75,7 @@ using AugmentLayer = BesideLayer<InputSide::kAfter>;
 using SkipLayer = BesideLayer<InputSide::kBefore>;
 
 // y = cat over the branches of layers(x), along the channels. A branch without layers is x itself.
+// Refuses no branches at all, and branches that differ in more than the first dimension.
 struct ParallelLayer {
   static constexpr std::string_view kName = "parallel";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -94,7 +98,7 @@ struct ParallelLayer {
   }
 };
 
-// y = x + layers(x).
+// y = x + layers(x). Refuses inner layers that change the shape.
 struct ResidualLayer {
   static constexpr std::string_view kName = "residual";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -19,7 +19,7 @@ namespace hyperserve::layer_limits {
 
 inline constexpr int64_t kLayers = 256;           // layers of one list, also inner ones
 inline constexpr int64_t kBranches = 64;          // of one parallel layer
-inline constexpr int kNesting = 4;                // depth of nested augment and residual layers
+inline constexpr int kNesting = 4;                // depth of layers within layers, of any kind
 inline constexpr int64_t kChannels = 65536;       // features or channels, in and out
 inline constexpr int64_t kKernel = 64;            // pixels; also padding, stride, shuffle factors
 inline constexpr int64_t kRowElements = 1 << 24;  // numbers of one row after any layer
@@ -51,6 +51,8 @@ struct TensorStart {
   double value = 0.0, spread = 0.0;
 };
 
+// One tensor of a kind: its name within the layer, its shape in the weights file, and where
+// training begins.
 struct LayerTensor {
   TensorRole role = TensorRole::kWeight;
   Shape shape;
@@ -77,6 +79,7 @@ struct HeightWidth {
 struct IntegerRange {
   int64_t low = 0, high = 0;
 };
+// Numbers that are not finite lie in no range.
 struct RealRange {
   double low = 0, high = 0;
 };

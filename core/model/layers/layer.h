@@ -42,6 +42,7 @@ struct CheckedKind<Kind> {
   static_assert(BranchedEntry<Kind>);
   using Type = Kind;
 };
+// The variant of all kinds, each checked.
 template <class... Kinds>
 struct TableOf {
   using Kind = std::variant<typename CheckedKind<Kinds>::Type...>;
@@ -63,6 +64,7 @@ using LayerTable = TableOf<
     // depth.h
     FilmLayer, ConditionFilmLayer, SinusoidalLayer, FourierFeaturesLayer, GalerkinLinearLayer>;
 
+// One entry with its fields. Plain data: its tensors stand elsewhere, by name.
 struct Layer {
   LayerTable::Kind kind;
 };
@@ -92,8 +94,9 @@ absl::StatusOr<Shape> OutputShape(const LayerList& layers, const Shape& input);
 // The shape after one layer; its messages begin with "conv2d: ".
 absl::StatusOr<Shape> OutputShape(const Layer& layer, const Shape& input);
 
-// Multiply-accumulates of one row through the layers. Linear and conv2d layers count; elementwise
-// work does not. Fails as OutputShape does.
+// Multiply-accumulates of one row through the layers, inner ones too. Products of matrices and
+// convolutions count (`Macs` of each kind); elementwise work, norms and pooling do not. Fails as
+// OutputShape does.
 absl::StatusOr<int64_t> CountMacs(const LayerList& layers, const Shape& input);
 
 // Every tensor that the layers need, by name and in their order: "stem.0.weight",

@@ -10,7 +10,9 @@
 
 namespace hyperserve {
 
-// Each channel by the running mean and variance in the weights file (eval mode).
+// Each channel by the running mean and variance in the weights file (eval mode). y = (x -
+// running_mean) / sqrt(running_var + eps) weight + bias (Ioffe and Szegedy 2015). Never a mean over
+// the batch, so rows do not see each other.
 struct BatchNormLayer {
   static constexpr std::string_view kName = "batch_norm";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -43,7 +45,9 @@ struct AffineLayer {
   LayerTensors Tensors() const { return IdentityScale({channels}); }
 };
 
-// Each of `groups` groups of channels by its own mean and variance.
+// Each of `groups` groups of channels by its own mean and variance. Then weight x + bias for each
+// channel (Wu and He 2018). The variance divides by the number of values, not by one less. Refuses
+// groups that do not divide the channels.
 struct GroupNormLayer {
   static constexpr std::string_view kName = "group_norm";
   static constexpr RowRule kRows = RowRule::kAny;
@@ -63,7 +67,8 @@ struct GroupNormLayer {
   LayerTensors Tensors() const { return IdentityScale({channels}); }
 };
 
-// The last dimensions, of shape `normalized_shape`, by their own mean and variance.
+// The last dimensions, of shape `normalized_shape`, by their own mean and variance. Then weight x +
+// bias, each of that shape (Ba et al. 2016). Refuses rows that do not end in it.
 struct LayerNormLayer {
   static constexpr std::string_view kName = "layer_norm";
   static constexpr RowRule kRows = RowRule::kAny;

@@ -12,11 +12,13 @@
 
 namespace hyperserve {
 
+// y' = 1 - y^2: the slope comes from the value, which is kept.
 inline auto Forward(const TanhLayer&, const at::Tensor& a) {
   const at::Tensor y = at::tanh(a);
   return Pointwise(y, [y] { return 1 - y * y; });
 }
 
+// y' = y (1 - y).
 inline auto Forward(const SigmoidLayer&, const at::Tensor& a) {
   const at::Tensor y = at::sigmoid(a);
   return Pointwise(y, [y] { return y * (1 - y); });
@@ -26,10 +28,12 @@ inline auto Forward(const SinLayer&, const at::Tensor& a) {
   return Pointwise(at::sin(a), [a] { return at::cos(a); });
 }
 
+// The slope at 0 is 0, as PyTorch's.
 inline auto Forward(const ReluLayer&, const at::Tensor& a) {
   return Pointwise(at::relu(a), [a] { return at::gt(a, 0).to(a.scalar_type()); });
 }
 
+// With g = sigmoid(a), y = a g and y' = g (1 + a (1 - g)).
 inline auto Forward(const SiluLayer&, const at::Tensor& a) {
   const at::Tensor gate = at::sigmoid(a);
   return Pointwise(a * gate, [a, gate] { return gate * (1 + a * (1 - gate)); });
@@ -52,6 +56,7 @@ inline auto Forward(const SeluLayer&, const at::Tensor& a) {
   return ExponentialLinear(a, 1.6732632423543772, 1.0507009873554805);
 }
 
+// The slope at 0 is negative_slope.
 inline auto Forward(const LeakyReluLayer& leaky, const at::Tensor& a) {
   return Pointwise(at::leaky_relu(a, leaky.negative_slope), [=] {
     const at::Tensor one = at::ones({}, a.options());
@@ -111,6 +116,8 @@ inline auto Forward(const GeluLayer& gelu, const at::Tensor& a) {
   });
 }
 
+// The slope at 0 is the learned one. Where there is one for each channel, dimension 1 of x holds
+// the channels.
 inline auto Forward(const PreluLayer&, const at::Tensor& x, const BoundLayer& bound) {
   const at::Tensor slopes = PerChannel(bound.weight, x);
   const at::Tensor y = x.is_cuda() ? at::prelu(x, bound.weight)  // one kernel instead of three

@@ -15,8 +15,9 @@ namespace hyperserve {
 // count. Both functions of a step want a one-step method.
 int StepEvaluations(const MethodChoice& method);
 
-// Evaluations of f of a whole fixed plan, and its MACs: of f, g and maps. `correction` is null for
-// classical plans; it has the table of a learned plan.
+// Evaluations of f of a whole fixed plan, and its MACs: of f, of g, and of the maps of a learned
+// table; stem and head are not counted. `correction` is null for classical plans; it has the table
+// of a learned plan. Breaks at knots, which cut steps, are not known here.
 int PlanEvaluations(const FixedPlan& plan);
 int64_t PlanMacs(const Model& model, const Hypersolver* correction, const FixedPlan& plan);
 

@@ -63,6 +63,8 @@ inline auto Forward(const ConvTranspose2dLayer& conv, const at::Tensor& x,
 struct AttentionParts {
   at::Tensor queries, keys, values;
 };
+// Of [..., C, H, W], so that values and tangents go through the same function; tangents have no
+// bias.
 inline AttentionParts Project(const AttentionLayer& layer, const at::Tensor& pixels,
                               const at::Tensor& weight, const at::Tensor& bias) {
   // [..., C, H, W] to [..., P, C] and [..., P, 3, heads, C / heads].
@@ -73,6 +75,8 @@ inline AttentionParts Project(const AttentionLayer& layer, const at::Tensor& pix
   return {split.select(-4, 0), split.select(-4, 1), split.select(-4, 2)};
 }
 
+// softmax(Q K^T / sqrt(C / heads)) V. With S the shares and dA the tangent of the scores, dS = S
+// (dA - sum(S dA)).
 inline auto Forward(const AttentionLayer& layer, const at::Tensor& x, const BoundLayer& bound) {
   const double scale = 1 / std::sqrt(static_cast<double>(layer.channels / layer.heads));
   const auto merged = [&bound](const at::Tensor& heads, const at::Tensor& bias,

@@ -49,6 +49,7 @@ inline auto CosinesAndSines(const at::Tensor& x, const at::Tensor& frequencies) 
                      }};
 }
 
+// Makes the frequencies anew at every call, on the device of x.
 inline auto Forward(const SinusoidalLayer& embedding, const at::Tensor& x) {
   const int64_t half = embedding.features / 2;
   const at::Tensor powers =
@@ -64,6 +65,7 @@ inline auto Forward(const FourierFeaturesLayer&, const at::Tensor& x, const Boun
 struct BasisAt {
   at::Tensor values, slopes;
 };
+// By recurrence: s^k = s s^(k-1), and T_k = 2 s T_(k-1) - T_(k-2) with T_1 = s.
 inline BasisAt EvaluateBasis(const GalerkinLinearLayer& layer, const at::Tensor& s) {
   std::vector<at::Tensor> values = {at::ones_like(s)}, slopes = {at::zeros_like(s)};
   for (int64_t k = 1; k < layer.terms; ++k) {
@@ -85,6 +87,8 @@ inline BasisAt EvaluateBasis(const GalerkinLinearLayer& layer, const at::Tensor&
   return {at::stack(values, -1).unsqueeze(-1), at::stack(slopes, -1).unsqueeze(-1)};
 }
 
+// One product with all terms of the matrix, then the sum over the basis. The tangent has a part by
+// x and, where the depth has tangents, one by s.
 inline auto Forward(const GalerkinLinearLayer& layer, const at::Tensor& x, const Dual& depth,
                     const BoundLayer& bound) {
   const BasisAt basis = EvaluateBasis(layer, depth.value);

@@ -33,6 +33,7 @@ class FieldPackage {
   static absl::StatusOr<std::shared_ptr<const FieldPackage>> Load(std::string_view bytes,
                                                                   Shape state, Shape condition);
   ~FieldPackage();
+  // As Load was told; the package itself does not say.
   bool takes_condition() const { return !condition_.empty(); }
 
   // f(depth, x) or f(depth, x, condition): x [B, state...], depth [B], condition [B, features], all

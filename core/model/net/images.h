@@ -6,6 +6,7 @@
 
 namespace hyperserve {
 
+// Linear: padding counts as zeros, and divides with the others.
 inline auto Forward(const AvgPoolLayer& pool, const at::Tensor& x) {
   return LinearMap(x, [&pool](const at::Tensor& v) {
     return at::avg_pool2d(v, pool.kernel, pool.stride, pool.padding);
@@ -31,6 +32,7 @@ inline auto Forward(const FlattenLayer&, const at::Tensor& x) {
   return LinearMap(x, [](const at::Tensor& v) { return v.flatten(1); });
 }
 
+// Nearest neighbours, made by repetition: no arithmetic, so no rounding.
 inline auto Forward(const UpsampleLayer& upsample, const at::Tensor& x) {
   return LinearMap(x, [r = upsample.scale_factor](const at::Tensor& v) {
     return v.unsqueeze(-2)

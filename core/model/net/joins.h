@@ -19,6 +19,7 @@ inline at::Tensor WithChannels(const at::Tensor& x, at::Tensor numbers, const bo
   return first ? at::cat({beside, x}, channels) : at::cat({x, beside}, channels);
 }
 
+// Borrows the depth until the tangents are made. A depth without tangents adds zeros.
 inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const Dual& depth) {
   return Pushforward{WithChannels(x, depth.value.unsqueeze(-1), depth_cat.first),
                      [&depth, first = depth_cat.first](const at::Tensor& t) {
@@ -29,6 +30,7 @@ inline auto Forward(const DepthCatLayer& depth_cat, const at::Tensor& x, const D
                      }};
 }
 
+// The same of the condition.
 inline auto Forward(const ConditionCatLayer& cat, const at::Tensor& x, const Dual& condition) {
   return Pushforward{WithChannels(x, condition.value, cat.first),
                      [&condition, first = cat.first](const at::Tensor& t) {
@@ -55,6 +57,7 @@ Dual Join(const BesideLayer<side>&, const Dual& x, const Dual& inner) {
   });
 }
 
+// All branches have tangents, or none has: each sees the same x.
 inline Dual Join(const ParallelLayer&, const std::vector<Dual>& branches) {
   std::vector<at::Tensor> values, tangents;
   for (const Dual& branch : branches) {

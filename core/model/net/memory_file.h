@@ -9,6 +9,8 @@
 
 namespace hyperserve {
 
+// Moves, never copies. The system frees the memory when the object and all who opened the path are
+// done with it.
 class MemoryFile {
  public:
   // Copies the bytes. `name` is for people who look at the process. Fails with the code of the

@@ -22,6 +22,7 @@ class NetWeights;   // core/model/net/net.h: the layers with their tensors, on a
                     // dtype
 class BoundTables;  // core/model/net/table.h: the same of a learned solver's tables
 
+// Made by the registry, the trainer and tests; runs and replies hold it by shared pointer.
 class Model {
  public:
   // Reads <folder>/model.json, weights.safetensors and, where the spec says so, field.pt2. Blocks
@@ -42,6 +43,7 @@ class Model {
       FieldCode code = FieldCode::kRefused);
 
   ~Model();
+  // The references live as long as the model.
   const ModelSpec& spec() const;
   const std::string& base_digest() const;  // BaseDigest of the files (repository.h)
   const Shape& state_shape() const;        // of one row
@@ -50,10 +52,12 @@ class Model {
   int64_t outputs() const;                 // of the head; 0: there is none
   // Multiply-accumulates of one evaluation on one row.
   int64_t stem_macs() const;
+  // Of a field that is code, what its spec declares.
   int64_t field_macs() const;
   int64_t head_macs() const;
   // False where the field is sealed code.
   bool solvable() const;
+  // Has no net "field" where the model is not solvable.
   const NetWeights& weights() const;
 
  private:
@@ -62,6 +66,7 @@ class Model {
   std::unique_ptr<Contents> contents_;
 };
 
+// One generation of a correction: a net g for one-step methods, or the tables of a learned solver.
 class Hypersolver {
  public:
   // Reads <folder>/hypersolver.json and weights.safetensors and checks them against the model.
@@ -69,6 +74,7 @@ class Hypersolver {
   // another base digest. The model need not outlive the correction.
   static absl::StatusOr<std::shared_ptr<const Hypersolver>> Load(const std::string& folder,
                                                                  const Model& model);
+  // The same from the bytes of the two files, which are not kept.
   static absl::StatusOr<std::shared_ptr<const Hypersolver>> FromBytes(
       const std::string& hypersolver_json, const std::string& weights, const Model& model);
   ~Hypersolver();
@@ -86,6 +92,7 @@ class Hypersolver {
   };
   const TableFacts* table(int64_t evaluations) const;
   const NetWeights& weights() const;
+  // Of no use where the correction is not learned. Lives as long as this object.
   const BoundTables& tables() const;
 
  private:

@@ -56,6 +56,7 @@ class Net {
   bool uses_depth() const { return uses_depth_; }          // whether any layer reads the depth
   bool uses_condition() const { return uses_condition_; }  // or the condition
   bool empty() const { return package_ == nullptr && layers_->empty(); }
+  // False for code: Apply with tangents throws then.
   bool has_derivatives() const { return package_ == nullptr; }
 
  private:
@@ -105,6 +106,7 @@ class NetWeights {
   mutable std::map<std::pair<std::string, at::ScalarType>, Converted> converted_;
 };
 
+// Every Dtype has one.
 at::ScalarType ScalarTypeOf(Dtype dtype);
 // Copies an array into a tensor on the CPU, with the same dtype and shape.
 at::Tensor TensorFromView(const TensorView& view);

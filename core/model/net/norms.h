@@ -9,6 +9,7 @@
 
 namespace hyperserve {
 
+// An affine map of each channel, since mean and variance are constants.
 inline auto Forward(const BatchNormLayer& norm, const at::Tensor& x, const BoundLayer& bound) {
   const at::Tensor scale = PerChannel(bound.weight / at::sqrt(bound.running_var + norm.eps), x);
   return Pushforward{(x - PerChannel(bound.running_mean, x)) * scale + PerChannel(bound.bias, x),
@@ -50,11 +51,13 @@ inline auto Forward(const AffineLayer&, const at::Tensor& x, const BoundLayer& b
                      [scale](const at::Tensor& t) { return t * scale; }};
 }
 
+// Standardises [groups, C / groups * pixels], then scales each channel.
 inline auto Forward(const GroupNormLayer& norm, const at::Tensor& x, const BoundLayer& bound) {
   return Scaled(Standardised(x, norm.groups, -1, norm.eps), PerChannel(bound.weight, x),
                 PerChannel(bound.bias, x));
 }
 
+// The weight has the shape of the last dimensions, so it broadcasts as it is.
 inline auto Forward(const LayerNormLayer& norm, const at::Tensor& x, const BoundLayer& bound) {
   return Scaled(Standardised(x, -1, bound.weight.numel(), norm.eps), bound.weight, bound.bias);
 }

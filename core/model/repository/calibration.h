@@ -38,6 +38,7 @@ struct ErrorBound {
   bool operator==(const ErrorBound&) const = default;
 };
 
+// What was measured of one plan on held-out rows. A plan that was not measured has no entry.
 struct PlanCalibration {
   Plan plan;  // fixed or adaptive
   // Relative error of z(s1) against the reference, |dz| / |z|: mean, 99th percentile (0 in older
@@ -65,6 +66,7 @@ struct PlanCalibration {
   std::optional<ErrorBound> bound;  // nullopt: rows under this plan get no bound
 };
 
+// Belongs to one ServedModel or one Generation, and is never changed once it is served.
 struct Calibration {
   std::string base_digest;
   std::optional<Plan> default_plan;  // fixed, adaptive or automatic; exact or double

@@ -12,6 +12,7 @@ namespace hyperserve {
 
 inline constexpr int64_t kVerdictsBytesMax = 64 << 20;  // of the file
 
+// Final: a generation with a verdict is not examined again.
 struct Verdict {
   bool passed = false;
   std::string reason;  // in words, with the measured numbers

@@ -33,6 +33,8 @@ std::string_view ModelKindName(ModelKind kind);       // "classifier", "flow", .
 bool HasOutputs(ModelKind kind);                      // whether it has a head
 std::string_view DirectionName(Direction direction);  // "forward", "data_to_noise", "noise_to_data"
 
+// What the rows of a request must be, and how they are preprocessed. Preprocessing is not part of
+// f.
 struct InputSpec {
   Shape shape;              // of one row, without the batch: [1, 28, 28], [2]
   bool unit_range = false;  // values lie within [0, 1]
@@ -53,6 +55,8 @@ enum class FieldCode {
   kRun,
 };
 
+// ParseModelSpec makes it; whoever fills one by hand keeps the same rules, since no other function
+// checks them.
 struct ModelSpec {
   ModelKind kind = ModelKind::kClassifier;
   Direction direction = Direction::kForward;  // flows: kDataToNoise or kNoiseToData
@@ -66,6 +70,7 @@ struct ModelSpec {
   std::vector<double> save_at = {};  // trajectories: rising depths within the span, at least one
 };
 
+// What g may read: the state, the slopes of the first two stages, z(s0), eps and s.
 enum class CorrectionInput { kState, kSlope1, kSlope2, kState0, kStep, kDepth, kSlopes };
 // "state", "slope_1", "slope_2", "state_0", "step", "depth", "slopes". The last one is all slopes
 // of a table, and is an input of readouts only.
@@ -86,6 +91,7 @@ struct TableSpec {
   std::optional<Coefficients> distance = std::nullopt;  // of the distance readout; nullopt: none
 };
 
+// ParseHypersolverSpec makes it.
 struct HypersolverSpec {
   MethodChoice method;
   Direction direction = Direction::kForward;

@@ -30,6 +30,7 @@ class ArrivalLedger {
     const double requests = memory_bytes / 2 / static_cast<double>(request_bytes_max);
     slow_max_ = std::max<int64_t>(2, static_cast<int64_t>(requests));
   }
+  // For messages. Fixed once Bound was called.
   int64_t slow_max() const { return slow_max_; }
 
   // A request begins to arrive; called on a thread of gRPC. The result is its ticket for Leave.

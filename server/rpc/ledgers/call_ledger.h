@@ -14,7 +14,7 @@
 
 namespace hyperserve {
 
-// Thread-safe.
+// Thread-safe. Never waits: a call that is one too many is refused, not queued.
 class CallLedger {
  public:
   // What an open call takes: 13 KB where it does nothing (gRPC 1.51), and its answer.

@@ -42,6 +42,7 @@ class ReplyLedger {
   // read yet, so that no more work should be done for it.
   absl::Status Check(const std::string& peer, int64_t bytes_max) const;
 
+  // Of all clients, for the metrics.
   int64_t bytes() const;
 
  private:

@@ -117,6 +117,13 @@ def test_names_by_words_in_safetensors_are_ordered_by_their_widths(tmp_path):
     write_safetensors(tmp_path / "file", dict(sorted(named(HIDDEN, ["enter", "left", "right", "leave"]).items())))
     with pytest.raises(LayoutError, match="the widths of the layers fit in several orders"):
         import_model(tmp_path / "file", tmp_path / "model", layout="torchdiffeq", program=PROGRAM)
+    swapped = named(HIDDEN, ["a_enter", "right", "left", "z_leave"])  # sorted by name, these fit in a wrong order
+    save_zip(tmp_path / "other", swapped)
+    import_model(tmp_path / "other", tmp_path / "swapped", layout="torchdiffeq", program=PROGRAM)
+    np.testing.assert_array_equal(read_tensors(tmp_path / "swapped/weights.safetensors")["field.3.weight"], swapped["right.weight"])
+    write_safetensors(tmp_path / "file", dict(sorted(swapped.items())))
+    with pytest.raises(LayoutError, match="fit in several orders, of which neither the file nor numbers in these names tell one"):
+        import_model(tmp_path / "file", tmp_path / "model", layout="torchdiffeq", program=PROGRAM)
     write_safetensors(tmp_path / "file", named([dense(8, 4), dense(3, 9), dense(5, 5)], ["a", "b", "c"]))
     with pytest.raises(LayoutError, match="a, b, c: the widths of the layers fit in no order"):
         import_model(tmp_path / "file", tmp_path / "model", layout="torchdiffeq", program=PROGRAM)

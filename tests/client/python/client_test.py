@@ -4,7 +4,6 @@ import concurrent.futures
 import gzip
 import json
 import pathlib
-import subprocess
 
 import grpc
 import numpy as np
@@ -14,15 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 import hyperserve
-from conftest import BIN, ROOT, Daemon
+from conftest import ROOT, Daemon
 
 IMAGES = pathlib.Path("/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz")
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +29,10 @@ def heun(model):
     return next(one for one in model.corrections if one.method == "heun")
 
 
-def command(daemon, *words):
-    """The JSON of hyperserve-client."""
-    done = subprocess.run([BIN / "hyperserve-client", *words, f"--address={daemon.address}", "--format=json"],
-                          check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
-
-
 def test_samples_are_those_of_the_command_line(client, daemon):
     result = client.sample("pinwheel", 10, seed=7, plan="hyper_heun:2", first_row=3)
-    theirs = command(daemon, "sample", "--model=pinwheel", "--rows=10", "--seed=7", "--plan=hyper_heun:2", "--first_row=3")
+    theirs = json.loads(daemon.run(
+        "sample", "--model=pinwheel", "--rows=10", "--seed=7", "--plan=hyper_heun:2", "--first_row=3", "--format=json").stdout)
     assert result.samples.dtype == np.float32 and result.samples.shape == (10, 2)
     np.testing.assert_array_equal(result.samples, np.array(theirs["samples"], np.float32))
     info = result.info

@@ -3,14 +3,12 @@
 import hashlib
 import json
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
 import hyperserve
-from conftest import BIN, Daemon
-from hyperserve.tensor_files import write_safetensors
+from conftest import Daemon, write_model
 
 # f(z, c) = A z + B c + b, and a classifier of the same field.
 A = np.array([[-0.5, -1.0], [1.0, -0.25]])
@@ -65,24 +63,15 @@ def calibrate(folder):
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("conditional")
     for name, spec in MODELS.items():
-        (folder / "repository" / name).mkdir(parents=True)
-        (folder / "repository" / name / "model.json").write_text(json.dumps(spec))
         tensors = {"field.1.weight": np.concatenate([A, B], 1), "field.1.bias": SHIFT}
         if name == "classifier":
             tensors |= {"head.0.weight": HEAD, "head.0.bias": np.zeros(3)}
-        write_safetensors(folder / "repository" / name / "weights.safetensors",
-                          {key: value.astype(np.float32) for key, value in tensors.items()})
+        write_model(folder / "repository" / name, spec, tensors)
     shutil.copytree(folder / "repository" / "flow", folder / "repository" / "calibrated")
     calibrate(folder / "repository" / "calibrated")
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def test_a_solve_is_numpys(client):
@@ -153,10 +142,8 @@ def test_the_command_line_sends_the_same(client, daemon, tmp_path):
     (tmp_path / "weights.csv").write_text("1\n0\n2.5\n-1\n1\n3\n")
     for given, condition in ((str(tmp_path / "conditions.csv"), CONDITIONS), ("0.5,1,-2", [0.5, 1, -2])):
         for said, guidance in (("", 1), ("2", 2), ("2,0.5", [[2, 0.5]]), (str(tmp_path / "weights.csv"), [1, 0, 2.5, -1, 1, 3])):
-            done = subprocess.run(
-                [BIN / "hyperserve-client", "sample", "--model=guided", "--rows=6", "--seed=3", "--plan=euler:2",
-                 f"--condition={given}", f"--guidance={said}", f"--address={daemon.address}", "--format=json"],
-                check=True, capture_output=True, text=True)
+            done = daemon.run("sample", "--model=guided", "--rows=6", "--seed=3", "--plan=euler:2", f"--condition={given}",
+                              f"--guidance={said}", "--format=json")
             theirs = np.array(json.loads(done.stdout)["samples"], np.float32)
             ours = client.sample("guided", 6, seed=3, plan="euler:2", condition=condition, guidance=guidance).samples
             np.testing.assert_array_equal(theirs, ours)

@@ -10,7 +10,12 @@ import time
 
 import pytest
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait by spinning
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait by spinning; numpy reads it as it is imported
+
+import numpy as np  # noqa: E402
+
+import hyperserve  # noqa: E402
+from hyperserve.tensor_files import write_safetensors  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = pathlib.Path(os.environ.get("HYPERSERVE_BIN", ROOT / "build/release/bin"))
@@ -48,9 +53,28 @@ class Daemon:
         self.process.terminate()
         assert self.process.wait(SOON) == 0, self.log.read_text()
 
+    def run(self, *words):
+        """hyperserve-client with this daemon's address: what it wrote, and its exit code."""
+        return subprocess.run([BIN / "hyperserve-client", *words, f"--address={self.address}"], capture_output=True, text=True)
+
+
+def write_model(folder, spec, tensors):
+    """A model folder, new or written over; tensors as float32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.json").write_text(json.dumps(spec))
+    write_safetensors(folder / "weights.safetensors", {name: tensor.astype(np.float32) for name, tensor in tensors.items()})
+
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory):
+    """Serves the models that ship; a file with models of its own has its own `daemon`."""
     daemon = Daemon(tmp_path_factory.mktemp("daemon"), ROOT / "models")
     yield daemon
     daemon.stop()
+
+
+@pytest.fixture
+def client(daemon):
+    """A sync client of the file's daemon."""
+    with hyperserve.Client(daemon.address) as client:
+        yield client

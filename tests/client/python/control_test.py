@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import hyperserve
-from conftest import ROOT, Daemon
-from hyperserve.tensor_files import write_safetensors
+from conftest import ROOT, Daemon, write_model
 
-STATE, CONTROL, WIDTH, ROWS = 2, 2, 16, 4
+STATE, CONTROL, WIDTH, ROWS = 2, 2, 16, 5  # other than the number of knots, so that no axis passes for another
 KNOTS = [0.0, 0.2, 0.55, 1.0]
 SPEC = {"format": 1, "kind": "flow", "span": [0, 1], "direction": "noise_to_data", "input": {"shape": [STATE]},
         "condition": {"shape": [CONTROL], "none": [0.5, -0.25]},
@@ -27,25 +26,16 @@ WEIGHTS = {"field.2.weight": RANDOM.standard_normal((WIDTH, STATE + CONTROL + 1)
 STATES, COTANGENTS = RANDOM.standard_normal((ROWS, STATE)), RANDOM.standard_normal((ROWS, STATE))
 SIGNALS = RANDOM.standard_normal((ROWS, len(KNOTS), CONTROL))
 PLAN = "rk4:3/double"
-WAYS = [{}, {"interpolation": "cubic_hermite"}, {"interpolation": "cubic_hermite", "guidance": [2.5, 0, 1, -1]}]
+WAYS = [{}, {"interpolation": "cubic_hermite"}, {"interpolation": "cubic_hermite", "guidance": [2.5, 0, 1, -1, 0.5]}]
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("control")
-    (folder / "repository/flow").mkdir(parents=True)
-    (folder / "repository/flow/model.json").write_text(json.dumps(SPEC))
-    write_safetensors(folder / "repository/flow/weights.safetensors",
-                      {name: value.astype(np.float32) for name, value in WEIGHTS.items()})
+    write_model(folder / "repository/flow", SPEC, WEIGHTS)
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def differences(value, at, h=1e-5):
@@ -123,7 +113,7 @@ def test_what_has_no_derivative_is_refused_in_words(client):
         client.solve_vjp("flow", **terms, plan="dopri5:1e-5")
     with pytest.raises(hyperserve.FailedPreconditionError, match="takes no condition_knots"):
         client.solve_vjp("flow", **terms, plan="ab2:4")
-    with pytest.raises(hyperserve.InvalidArgumentError, match=r"condition_tangent: shape \[4, 1, 2\] found, \[rows, 4, 2\] wanted"):
+    with pytest.raises(hyperserve.InvalidArgumentError, match=r"condition_tangent: shape \[5, 1, 2\] found, \[rows, 4, 2\] wanted"):
         client.solve_jvp("flow", state=STATES, condition=SIGNALS, knots=KNOTS, condition_tangent=SIGNALS[:, :1], plan=PLAN)
 
 

@@ -2,15 +2,13 @@
 computes in process, and a Hamiltonian Monte Carlo that takes the same path on both."""
 
 import asyncio
-import json
 import pathlib
 
 import numpy as np
 import pytest
 
 import hyperserve
-from conftest import ROOT, Daemon
-from hyperserve.tensor_files import write_safetensors
+from conftest import ROOT, Daemon, write_model
 
 STATE, CONDITION, WIDTH = 2, 3, 16
 FIELD = [{"condition_cat": {"features": CONDITION}}, {"depth_cat": {}},
@@ -31,18 +29,10 @@ PLAN = "rk4:3/double"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gradients")
-    (folder / "repository/flow").mkdir(parents=True)
-    (folder / "repository/flow/model.json").write_text(json.dumps(SPEC))
-    write_safetensors(folder / "repository/flow/weights.safetensors", WEIGHTS)
+    write_model(folder / "repository/flow", SPEC, WEIGHTS)
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def differences(value, at, h=1e-5):

@@ -1,14 +1,14 @@
 """Flows of images, and log-densities in more than 64 dimensions, against the real daemon and numpy."""
 
+import asyncio
 import json
-import subprocess
 
 import numpy as np
 import pytest
 
 import hyperserve
-from conftest import BIN, Daemon
-from hyperserve.tensor_files import read_tensors, write_safetensors
+from conftest import Daemon, write_model
+from hyperserve.tensor_files import read_tensors
 
 SHAPE = (3, 5, 5)
 NUMBERS = 75
@@ -16,6 +16,7 @@ NUMBERS = 75
 A = np.array([[-0.5, -1.0, 0.25], [1.0, -0.25, 0.5], [0.0, -0.75, 0.125]])
 SPEC = {"format": 1, "kind": "flow", "span": [0, 1], "direction": "noise_to_data", "input": {"shape": list(SHAPE)},
         "field": [{"conv2d": {"in": 3, "out": 3, "kernel": 1, "bias": False}}]}
+FEW = SPEC | {"input": {"shape": [3, 2, 2]}}  # dimensions, so that log-densities are exact
 STILL = SPEC | {"input": {"shape": [NUMBERS]}, "field": [{"linear": {"in": NUMBERS, "out": NUMBERS, "bias": False}}]}
 EXACT = "dopri5:1e-9/double"
 
@@ -23,26 +24,17 @@ EXACT = "dopri5:1e-9/double"
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
-    weights = {"pixels": A.reshape(3, 3, 1, 1), "still": np.zeros((NUMBERS, NUMBERS))}
-    for name, spec in {"pixels": SPEC, "still": STILL}.items():
-        (folder / "repository" / name).mkdir(parents=True)
-        (folder / "repository" / name / "model.json").write_text(json.dumps(spec))
-        write_safetensors(folder / "repository" / name / "weights.safetensors",
-                          {"field.0.weight": weights[name].astype(np.float32)})
+    weights = {"pixels": A.reshape(3, 3, 1, 1), "few": A.reshape(3, 3, 1, 1), "still": np.zeros((NUMBERS, NUMBERS))}
+    for name, spec in {"pixels": SPEC, "few": FEW, "still": STILL}.items():
+        write_model(folder / "repository" / name, spec, {"field.0.weight": weights[name]})
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
 
 
-@pytest.fixture(scope="module")
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
-
-
-def moved(images, depth):
+def moved(images, depth, matrix=A):
     """e^(A s) z at each pixel."""
-    values, vectors = np.linalg.eig(A)
+    values, vectors = np.linalg.eig(matrix)
     flow = (vectors @ np.diag(np.exp(values * depth)) @ np.linalg.inv(vectors)).real
     return np.einsum("oc,nchw->nohw", flow, images.astype(np.float64))
 
@@ -89,13 +81,21 @@ def test_log_densities_are_estimated_with_a_standard_error_that_covers(client):
     assert few.probes == 8 and np.median(few.log_density_error) > 1.6 * np.median(answer.info.log_density_error)
 
 
-def test_probes_are_those_of_the_seed_and_the_row(client):
+def test_probes_are_those_of_the_seed_and_the_row(client, daemon):
     images = np.random.default_rng(2).standard_normal((6, *SHAPE)).astype(np.float32)
     ask = lambda rows, **more: client.log_prob("pixels", rows, plan="rk4:4", **more).log_prob
     all_rows = ask(images, probe_seed=5)
     np.testing.assert_array_equal(ask(images, probe_seed=5), all_rows)
     assert not np.array_equal(ask(images, probe_seed=6), all_rows)
     np.testing.assert_array_equal(ask(images[:2], probe_seed=5), all_rows[:2])
+    np.testing.assert_array_equal(ask(images[2:], probe_seed=5, first_row=2), all_rows[2:])
+    assert not np.array_equal(ask(images[2:], probe_seed=5), all_rows[2:])
+
+    async def later():
+        async with hyperserve.AsyncClient(daemon.address) as aio:
+            return await aio.log_prob("pixels", images[4:], plan="rk4:4", probe_seed=5, first_row=4)
+
+    np.testing.assert_array_equal(asyncio.run(later()).log_prob, all_rows[4:])
     drawn = client.sample("pixels", 6, seed=7, log_density=True, probe_seed=5, plan="rk4:4")
     later = client.sample("pixels", 2, seed=7, first_row=4, log_density=True, probe_seed=5, plan="rk4:4")
     np.testing.assert_array_equal(later.log_density, drawn.log_density[4:])
@@ -105,6 +105,19 @@ def test_probes_are_those_of_the_seed_and_the_row(client):
     np.testing.assert_array_equal(chunks[1].log_density_error, drawn.info.log_density_error[4:])
     error = np.abs(drawn.log_density - exact_log_prob(drawn.samples))
     assert (error < 5 * drawn.info.log_density_error + 1e-3).all()
+
+
+def test_torch_differentiates_log_densities_of_images(client):
+    torch = pytest.importorskip("torch")
+    import hyperserve.torch
+
+    images, weights = np.random.default_rng(4).standard_normal((5, 3, 2, 2)), np.arange(5) - 1.5
+    points = torch.tensor(images, requires_grad=True)
+    found = hyperserve.torch.log_prob(client, "few", points, plan="rk4:64/double")
+    (gradient,) = torch.autograd.grad(found, points, torch.tensor(weights))
+    start = moved(images, -1)  # log p = -|start|^2 / 2 - ..., and start = e^-A x
+    np.testing.assert_allclose(found.detach(), -0.5 * (start**2).sum((1, 2, 3)) - 6 * np.log(2 * np.pi) - 4 * np.trace(A), atol=1e-6)
+    np.testing.assert_allclose(gradient, -weights[:, None, None, None] * moved(start, -1, A.T), atol=1e-6)
 
 
 def test_what_is_not_estimated_is_refused_in_words(client):
@@ -117,22 +130,18 @@ def test_what_is_not_estimated_is_refused_in_words(client):
         client.sample("pixels", 1, log_density=True, plan="hyper_heun:2")
 
 
-def run(daemon, *words):
-    return subprocess.run([BIN / "hyperserve-client", *words, f"--address={daemon.address}"], capture_output=True, text=True)
-
-
 def test_the_command_line_samples_images_and_estimates(daemon, client, tmp_path):
     path = tmp_path / "x.safetensors"
-    drawn = run(daemon, "sample", "--model=pixels", "--rows=5", "--seed=7", f"--plan={EXACT}", f"--out={path}")
+    drawn = daemon.run("sample", "--model=pixels", "--rows=5", "--seed=7", f"--plan={EXACT}", f"--out={path}")
     assert drawn.returncode == 0, drawn.stderr
     images = read_tensors(path)["x"]
     np.testing.assert_allclose(images, client.sample("pixels", 5, seed=7, plan=EXACT).samples, atol=1e-6)
-    told = run(daemon, "log-prob", path, "--model=pixels", "--probes=16", "--probe_seed=2", "--batch=2", "--plan=rk4:8",
+    told = daemon.run("log-prob", path, "--model=pixels", "--probes=16", "--probe_seed=2", "--batch=2", "--plan=rk4:8",
                "--format=json")
     told = json.loads(told.stdout)
     wanted = client.log_prob("pixels", images, probes=16, probe_seed=2, plan="rk4:8")
     np.testing.assert_allclose(told["log_prob"], wanted.log_prob, rtol=1e-12)
     np.testing.assert_allclose(told["log_density_error"], wanted.info.log_density_error, rtol=1e-12)
     assert told["probes"] == 16
-    shown = run(daemon, "log-prob", path, "--model=pixels").stdout
+    shown = daemon.run("log-prob", path, "--model=pixels").stdout
     assert "log-densities estimated by 8 probes a row, median standard error" in shown

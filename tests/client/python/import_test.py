@@ -17,105 +17,14 @@ from hyperserve.import_model import import_model, main
 from hyperserve.layers import LayoutError
 from hyperserve.layouts import Choices
 from hyperserve.tensor_files import read_tensors, write_safetensors
+from state_dicts import CASES, classifier_tensors, dense, ffjord_block_case, named, renumbered, squashed_case
 from torch_files import dict_opcodes, plain, save_legacy, save_zip, state_dict_opcodes
 
 EXTERNAL = pathlib.Path(os.environ.get("HYPERSERVE_EXTERNAL", ROOT.parent / "shared/external")) / "torchcfm"
 PROGRAM = BIN / "hyperserve"
 # Of a solve in float32 with the same solve in float64, relative to the largest answer: some 2e-6 are measured.
 AGREEMENT = 1e-5
-RANDOM = np.random.default_rng(5)
-
-
-def dense(out, width, scale=1.0):
-    return ((scale * RANDOM.standard_normal((out, width)) / width**0.5).astype(np.float32),
-            (0.3 * RANDOM.standard_normal(out)).astype(np.float32))
-
-
-def named(layers, name):
-    tensors = {}
-    for i, (weight, bias) in enumerate(layers):
-        tensors |= {f"{name.format(i)}.weight": weight, f"{name.format(i)}.bias": bias}
-    return tensors
-
-
-def torchcfm_case():
-    layers = [dense(32, 4), dense(32, 32), dense(32, 32), dense(3, 32)]
-    return "torchcfm", named(layers, "net.{0}").items(), [0, 2, 4, 6], oracle.mlp(layers, ["selu"] * 3, "last"), 3
-
-
-def still_torchcfm_case():
-    layers = [dense(16, 2), dense(2, 16)]
-    return "torchcfm", named(layers, "model.net.{0}").items(), [0, 2], oracle.mlp(layers, ["selu"], "none"), 2
-
-
-def torchdiffeq_case():
-    layers = [dense(24, 3), dense(24, 24), dense(2, 24)]
-    return "torchdiffeq", named(layers, "func.net.{0}").items(), [0, 2, 4], oracle.mlp(layers, ["tanh"] * 2, "first"), 2
-
-
-def ffjord_case():
-    layers = [dense(24, 4), dense(24, 25), dense(3, 25)]
-    tensors = named(layers, "odefunc.diffeq.layers.{0}._layer")
-    return "torchdiffeq", tensors.items(), [0, 1, 2], oracle.mlp(layers, ["tanh"] * 2, "every"), 3
-
-
-def squashed_case():
-    """FFJORD's concat-squash, as its 2-D examples have it."""
-    layers, name = [dense(24, 3), dense(3, 24)], "chain.0.odefunc.diffeq.layers.{0}."
-    gates = [(dense(len(bias), 1), dense(len(bias), 1)[0]) for _, bias in layers]
-    tensors = named(layers, name + "_layer")
-    for i, ((gate, bias), shift) in enumerate(gates):
-        tensors |= {name.format(i) + "_hyper_gate.weight": gate, name.format(i) + "_hyper_gate.bias": bias}
-        tensors |= {name.format(i) + "_hyper_bias.weight": shift}
-
-    def field(s, z):
-        for place, ((weight, bias), ((gate, gate_bias), shift)) in enumerate(zip(layers, gates)):
-            gate = 1 / (1 + np.exp(-(gate[:, 0].astype(float) * s + gate_bias)))
-            z = (z @ weight.T.astype(float) + bias) * gate + shift[:, 0].astype(float) * s
-            z = np.tanh(z) if place == 0 else z
-        return z
-
-    return "torchdiffeq", tensors.items(), [0, 1], field, 3
-
-
-def latent_case():
-    """As torchdiffeq's examples name layers."""
-    layers = [dense(20, 4), dense(20, 20), dense(4, 20)]
-    field = oracle.mlp(layers, ["tanh"] * 2, "none")
-    return "torchdiffeq", named(layers, "func.fc{0}").items(), [1, 2, 3], field, 4
-
-
-def ffjord_block_case():
-    """With the length of the span beside the field, and the time as a term of each layer's answer."""
-    layers = [dense(24, 4), dense(3, 25)]
-    name = "chain.0.odefunc.diffeq.layers.{0}."
-    tensors = named([(weight[:, 1:].copy(), bias) for weight, bias in layers], name + "_layer")
-    tensors |= {name.format(i) + "_hyper_bias.weight": weight[:, :1].copy() for i, (weight, _) in enumerate(layers)}
-    tensors |= {"chain.0.sqrt_end_time": np.array(1.0), "chain.0.odefunc._num_evals": np.array(3.0)}
-    return "torchdiffeq", tensors.items(), [0, 1], oracle.mlp(layers, ["tanh"], "every"), 3
-
-
-def diffeqml_case():
-    layers = [dense(16, 2), dense(16, 16), dense(16, 16), dense(16, 16), dense(2, 16)]
-    field = oracle.mlp(layers, ["softplus"] * 3 + ["tanh"], "none")
-    tensors = named(layers, "1.defunc.m.net.{0}")
-    tensors |= {name.replace("1.defunc", "1.adjoint.func"): tensor for name, tensor in tensors.items()}
-    return "diffeqml_flow", tensors.items(), [0, 2, 4, 6, 8], field, 2
-
-
-CASES = [torchcfm_case, still_torchcfm_case, torchdiffeq_case, ffjord_case, latent_case, ffjord_block_case, squashed_case, diffeqml_case]
-
-
-def renumbered(items, indices):
-    """The index of each layer, those without tensors counted."""
-    def rename(name):
-        parts = name.split(".")
-        place = max((i for i, part in enumerate(parts) if part.isdigit()), default=None)
-        if place is not None:
-            parts[place] = str(indices[int(parts[place])])
-        return ".".join(parts)
-
-    return {rename(name): tensor for name, tensor in items}
+RANDOM = np.random.default_rng(6)
 
 
 @pytest.fixture(scope="module")
@@ -175,28 +84,6 @@ def test_public_nets(name, tmp_path):
             state = client.solve(name, state=gold["start"], plan=f"{plan}/double").state
             assert oracle.distance(state, gold[answer]) <= 1e-12
     daemon.stop()
-
-
-def classifier_tensors(channels, augments, pooled):
-    """The layouts of DiffEqML's classifiers, with few channels."""
-    def conv(out, width):
-        return ((RANDOM.standard_normal((out, width, 3, 3)) / (3 * width**0.5)).astype(np.float32),
-                (0.1 * RANDOM.standard_normal(out)).astype(np.float32))
-
-    state = 6
-    first = conv(state - channels, channels) if augments else conv(state, channels)
-    field = [conv(7, state), conv(7, 7), conv(state, 7)]
-    norm = {f"0.{name}": np.abs(RANDOM.standard_normal(channels)).astype(np.float32) + np.float32(0.1)
-            for name in ("weight", "bias", "running_mean", "running_var")}
-    tensors = norm | {"0.num_batches_tracked": np.array(9)}
-    prefix = "1.augment_func" if augments else "1"
-    tensors |= {f"{prefix}.weight": first[0], f"{prefix}.bias": first[1]}
-    tensors |= {
-        f"2.{part}.m.{2 * i}.{kind}": tensor for part in ("defunc", "adjoint.func") for i, layer in enumerate(field)
-        for kind, tensor in zip(("weight", "bias"), layer)}
-    last = dense(10, state * pooled * pooled)
-    tensors |= {"5.weight": last[0], "5.bias": last[1]}
-    return tensors, norm, first, field, last
 
 
 @pytest.mark.parametrize("channels, size, augments, pooled", [(1, 28, True, 1), (3, 32, False, 2)], ids=["mnist", "cifar"])
@@ -340,25 +227,81 @@ def test_what_the_caller_says_counts(tmp_path):
                          program=PROGRAM)
 
 
-@pytest.mark.parametrize("inputs", ["x,c,t", "t,x,c", "c,x,t", "c,t,x"])
-def test_a_conditional_flow(inputs, tmp_path):
-    """The first layer's inputs in any order; an Euler step is one evaluation of the field."""
-    layers = [dense(16, 2 + 3 + 1), dense(2, 16)]
+@pytest.mark.parametrize("layout, flags, inputs", [
+    ("torchcfm", ["--inputs=x,c,t"], "x,c,t"), ("torchcfm", ["--inputs=t,x,c"], "t,x,c"), ("torchcfm", ["--inputs=c,x,t"], "c,x,t"),
+    ("torchcfm", ["--inputs=c,t,x"], "c,t,x"), ("torchcfm", [], "x,c,t"), ("torchcfm", ["--time=first"], "t,x,c"),
+    ("torchcfm", ["--still"], "x,c"), ("torchdiffeq", [], "t,x,c"), ("torchdiffeq", ["--time=last"], "x,c,t"),
+    ("torchdiffeq", ["--still"], "x,c"), ("torchdiffeq", ["--inputs=x,t,c"], "x,t,c"), ("diffeqml_flow", [], "x,c,t")], ids=str)
+def test_a_conditional_flow(layout, flags, inputs, tmp_path):
+    """The first layer's inputs in the layout's order or the caller's; an Euler step is one evaluation of the field."""
+    layers = [dense(16, 2 + 3 + ("t" in inputs)), dense(2, 16)]
     write_safetensors(tmp_path / "file", renumbered(named(layers, "net.{0}").items(), [0, 2]))
-    words = [str(tmp_path / "file"), str(tmp_path / "models" / "mine"), "--layout=torchcfm", "--condition=3", f"--inputs={inputs}",
-             "--none", "0", "0", "0", f"--hyperserve={PROGRAM}"]
+    words = [str(tmp_path / "file"), str(tmp_path / "models" / "mine"), f"--layout={layout}", "--condition=3", "--activation=tanh",
+             *(flag for flag in flags if flag != "--still"), "--none", "0", "0", "0", f"--hyperserve={PROGRAM}"]
     assert main(words) == 0
     x, c = np.random.default_rng(1).standard_normal((5, 2)), np.random.default_rng(2).standard_normal((5, 3))
     with local.daemon(tmp_path / "models", PROGRAM) as address, hyperserve.Client(address) as client:
         end = client.solve("mine", state=x, condition=c, span=(0.25, 0.75), plan="euler:1/double").state
     seen = np.concatenate([{"x": x, "c": c, "t": np.full((5, 1), 0.25)}[name] for name in inputs.split(",")], 1)
     (first, bias), (last, shift) = layers
-    slope = oracle.ACTIVATIONS["selu"](seen @ first.T + bias) @ last.T + shift
+    slope = np.tanh(seen @ first.T + bias) @ last.T + shift
+    if layout == "torchdiffeq":  # from data to noise, as a solve without a direction runs too
+        assert json.loads((tmp_path / "models/mine/model.json").read_text())["direction"] == "data_to_noise"
     assert oracle.distance(end, x + 0.5 * slope) < 1e-6
-    for wrong in ("x,c", "x,t", "x,c,c"):
-        with pytest.raises(LayoutError, match="an order of x, c and t wanted"):
-            import_model(tmp_path / "file", tmp_path / "other", layout="torchcfm",
-                         choices=Choices(condition=3, inputs=wrong), program=PROGRAM)
+
+
+def test_the_time_of_later_layers_stands_where_the_inputs_have_it(tmp_path):
+    write_safetensors(tmp_path / "file", renumbered(named([dense(8, 2 + 3 + 1), dense(2, 9)], "net.{0}").items(), [0, 2]))
+    for name, inputs, first in (("first", "t,x,c", True), ("last", "x,t,c", False)):
+        import_model(tmp_path / "file", tmp_path / name, layout="torchdiffeq", choices=Choices(condition=3, inputs=inputs),
+                     program=PROGRAM)
+        field = json.loads((tmp_path / name / "model.json").read_text())["field"]
+        cats = [layer["depth_cat"] for layer in field if "depth_cat" in layer]
+        assert cats == [{"first": True} if first else {}] * 2
+
+
+SQUASHED = dict(squashed_case()[1])
+CONCATENATED = renumbered(named([dense(8, 2 + 3 + 1), dense(2, 8)], "net.{0}").items(), [0, 2])
+
+
+@pytest.mark.parametrize("layout, tensors, flags, words", [
+    ("torchcfm", CONCATENATED, ["--condition=3", "--inputs=x,c"], "inputs 'x,c': an order of x, c and t wanted"),
+    ("torchcfm", CONCATENATED, ["--condition=3", "--inputs=x,t"], "an order of x, c and t wanted"),
+    ("torchcfm", CONCATENATED, ["--condition=3", "--inputs=x,c,c"], "an order of x, c and t wanted"),
+    ("torchcfm", CONCATENATED, ["--condition=4", "--inputs=x,c,t"], "an order of x and c wanted"),  # by its width it sees no time
+    ("torchcfm", CONCATENATED, ["--condition=3", "--inputs=t,x,c", "--time=last"], "put the time on two sides of the state"),
+    ("torchcfm", CONCATENATED, ["--inputs=x,t"], "inputs (--inputs): of a conditional flow"),
+    ("torchcfm", CONCATENATED, ["--none", "0"], "none (--none): of a conditional flow"),
+    ("torchdiffeq", SQUASHED, ["--condition=3"], "condition 3 (--condition): the concat-squash layers of this layout take none; write the "
+     "module itself, by hyperserve.export"),
+    ("torchdiffeq", SQUASHED, ["--time=last"], "time 'last' (--time): in these layers of FFJORD the time is no input"),
+    ("torchdiffeq", dict(ffjord_block_case()[1]), ["--time=last"], "time 'last' (--time): in these layers of FFJORD"),
+    ("diffeqml_classifier", classifier_tensors(1, True, 1)[0], ["--condition=3"], "condition 3 (--condition): the nets of a "
+     "classifier's layout take none; those of torchcfm, torchdiffeq, diffeqml_flow do"),
+])
+def test_what_the_caller_says_is_never_dropped(layout, tensors, flags, words, tmp_path, capsys):
+    save_zip(tmp_path / "file", tensors)
+    assert main([str(tmp_path / "file"), str(tmp_path / "mine"), f"--layout={layout}", *flags, f"--hyperserve={PROGRAM}"]) == 1
+    told = capsys.readouterr().err
+    assert words in told and (layout in told or "of a conditional flow" in told) and not (tmp_path / "mine").exists()
+
+
+def test_a_condition_of_layers_that_add_the_time(tmp_path):
+    """FFJORD's ConcatLinear_v2: the time is no input of it, so that an order is one of state and condition."""
+    weight, bias = dense(2, 2 + 3)
+    (after, shift), rates = dense(2, 2), [dense(2, 1)[0], dense(2, 1)[0]]
+    tensors = named([(weight, bias), (after, shift)], "layers.{0}._layer")
+    tensors |= {f"layers.{i}._hyper_bias.weight": rate for i, rate in enumerate(rates)}
+    save_zip(tmp_path / "file", tensors)
+    x, c = np.random.default_rng(1).standard_normal((5, 2)), np.random.default_rng(2).standard_normal((5, 3))
+    for inputs, seen in ((None, [x, c]), ("c,x", [c, x])):
+        name = (inputs or "default").replace(",", "_")
+        import_model(tmp_path / "file", tmp_path / "models" / name, layout="torchdiffeq",
+                     choices=Choices(condition=3, inputs=inputs), program=PROGRAM)
+        with local.daemon(tmp_path / "models", PROGRAM) as address, hyperserve.Client(address) as client:
+            end = client.solve(name, state=x, condition=c, span=(0.25, 0.75), plan="euler:1/double").state
+        hidden = np.tanh(np.concatenate(seen, 1) @ weight.T + bias + 0.25 * rates[0][:, 0])
+        assert oracle.distance(end, x + 0.5 * (hidden @ after.T + shift + 0.25 * rates[1][:, 0])) < 1e-6
 
 
 def test_a_block_of_ffjord_knows_its_span(tmp_path):

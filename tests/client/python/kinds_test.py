@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import subprocess
 
 import numpy as np
 import pytest
 
 import hyperserve
-from conftest import BIN, Daemon
-from hyperserve.tensor_files import read_tensors, write_safetensors
+from conftest import Daemon, write_model
+from hyperserve.tensor_files import read_tensors
 
 A = np.array([[-0.5, -1.0], [1.0, -0.25]])  # f(z) = A z
 HEAD, BIAS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.25, -3.0]]), np.array([0.5, -1.0, 2.0])
@@ -31,29 +30,15 @@ def states(inputs, depth):
     return (inputs.astype(np.float64) - [1, 2]) / [2, 4] @ flow.T
 
 
-def write(folder, spec, **more):
-    folder.mkdir(parents=True)
-    (folder / "model.json").write_text(json.dumps(spec))
-    tensors = {"field.0.weight": A}
-    if "head" in spec:
-        tensors |= {"head.0.weight": HEAD, "head.0.bias": BIAS}
-    write_safetensors(folder / "weights.safetensors", {k: v.astype(np.float32) for k, v in (tensors | more).items()})
-
-
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
+    field, head = {"field.0.weight": A}, {"head.0.weight": HEAD, "head.0.bias": BIAS}
     for name, spec in MODELS.items():
-        write(folder / "repository" / name, spec)
+        write_model(folder / "repository" / name, spec, field | head if "head" in spec else field)
     daemon = Daemon(folder, folder / "repository")
     yield daemon
     daemon.stop()
-
-
-@pytest.fixture(scope="module")
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def test_a_regressor_answers_with_its_outputs(client):
@@ -108,9 +93,7 @@ def test_calls_for_other_kinds_say_which_ones_there_are(client):
 def test_a_head_that_overflows_fails_its_row_alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("overflow")
     spec = COMMON | {"kind": "regressor", "head": [{"linear": {"in": 2, "out": 1, "bias": False}}]}
-    write(folder / "repository" / "steep", spec)
-    write_safetensors(folder / "repository/steep/weights.safetensors",
-                      {"field.0.weight": A.astype(np.float32), "head.0.weight": np.full((1, 2), 3e38, np.float32)})
+    write_model(folder / "repository/steep", spec, {"field.0.weight": A, "head.0.weight": np.full((1, 2), 3e38)})
     daemon = Daemon(folder, folder / "repository")
     with hyperserve.Client(daemon.address) as client:
         rows = np.array([[1, 2], [9, 30]], np.float32)  # z(0) = 0, and one that is not
@@ -120,28 +103,24 @@ def test_a_head_that_overflows_fails_its_row_alone(tmp_path_factory):
     assert answer.outputs[0, 0] == 0 and np.isnan(answer.outputs[1, 0])
 
 
-def run(daemon, *words):
-    return subprocess.run([BIN / "hyperserve-client", *words, f"--address={daemon.address}"], capture_output=True, text=True)
-
-
 def test_the_command_line_writes_outputs_and_trajectories(daemon, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("".join(f"{a},{b}\n" for a, b in INPUTS.tolist()))
-    shown = run(daemon, "solve", rows, "--model=numbers", f"--plan={EXACT}")
+    shown = daemon.run("solve", rows, "--model=numbers", f"--plan={EXACT}")
     lines = shown.stdout.splitlines()
     assert lines[0] == "y0,y1,y2", shown.stderr
     np.testing.assert_allclose([[float(x) for x in line.split(",")] for line in lines[1:]],
                                states(INPUTS, 1.0) @ HEAD.T + BIAS, atol=1e-6)
-    told = json.loads(run(daemon, "solve", rows, "--model=path", f"--plan={EXACT}", "--format=json").stdout)
+    told = json.loads(daemon.run("solve", rows, "--model=path", f"--plan={EXACT}", "--format=json").stdout)
     assert told["saved_at"] == DEPTHS and np.shape(told["saved"]) == (6, 4, 2)
-    refused = run(daemon, "solve", rows, "--model=path", f"--out={tmp_path / 'path.csv'}")
+    refused = daemon.run("solve", rows, "--model=path", f"--out={tmp_path / 'path.csv'}")
     assert refused.returncode == 2 and "no place for the states of a trajectory" in refused.stderr
-    written = run(daemon, "solve", rows, "--model=path", f"--plan={EXACT}", f"--out={tmp_path / 'path.safetensors'}")
+    written = daemon.run("solve", rows, "--model=path", f"--plan={EXACT}", f"--out={tmp_path / 'path.safetensors'}")
     assert written.returncode == 0, written.stderr
     saved = read_tensors(tmp_path / "path.safetensors")["saved"]
     np.testing.assert_allclose(saved[:, 2], states(INPUTS, 0.7), atol=1e-6)
-    compared = run(daemon, "compare", rows, "--model=path", "--plans=rk4:4 euler:4", f"--reference={EXACT}", "--format=json")
+    compared = daemon.run("compare", rows, "--model=path", "--plans=rk4:4 euler:4", f"--reference={EXACT}", "--format=json")
     plans = json.loads(compared.stdout)["plans"]
     assert plans[1]["error_mean"] < 1e-2 < plans[2]["error_mean"], compared.stderr
-    assert "regressor" in run(daemon, "models").stdout
-    assert run(daemon, "bench", rows, "--model=numbers", "--count=3").returncode == 0
+    assert "regressor" in daemon.run("models").stdout
+    assert daemon.run("bench", rows, "--model=numbers", "--count=3").returncode == 0

@@ -8,14 +8,7 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib", reason="no matplotlib")
 matplotlib.use("agg")
 
-import hyperserve  # noqa: E402
 from hyperserve import plot  # noqa: E402
-
-
-@pytest.fixture
-def client(daemon):
-    with hyperserve.Client(daemon.address) as client:
-        yield client
 
 
 def test_samples(client):

@@ -94,5 +94,16 @@ TEST(SegmentResultsTest, RowsOfAForgottenSegmentAreIgnored) {
   ExpectRows(whole[0].rows, 2, 2);
 }
 
+TEST(SegmentResultsTest, AWholeSegmentCanBeForgottenUntilItIsTaken) {
+  SegmentResults results;
+  results.Expect(0, {.ticket = 1, .rows = 1, .bucket = 2});
+  results.Expect(1, {.ticket = 2, .rows = 1, .bucket = 2});
+  results.Take(Rows({0, 1}));
+  EXPECT_FALSE(results.Forget(1).has_value());
+  const std::vector<SolvedSegment> whole = results.TakeWhole();
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].ticket, 2);
+}
+
 }  // namespace
 }  // namespace hyperserve

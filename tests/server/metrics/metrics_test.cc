@@ -17,6 +17,7 @@ namespace hyperserve {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Families, FollowTheNamingRules) {
   std::set<std::string_view> names;
@@ -51,6 +52,24 @@ TEST(Metrics, TextHoldsWhatWasRecorded) {
   EXPECT_THAT(text,
               HasSubstr("hyperserve_active_generation{method=\"euler\",model=\"fashion\"} 3"));
   EXPECT_THAT(text, HasSubstr("hyperserve_requests_in_flight{call=\"Classify\"} 1"));
+}
+
+TEST(Metrics, SetAllSetsTheSeriesOfOneModel) {
+  Metrics metrics;
+  metrics.Set(Metric::kActiveGeneration, {"fashion", "euler"}, 3);
+  metrics.Set(Metric::kActiveGeneration, {"fashion", "learned"}, 4);
+  metrics.Set(Metric::kActiveGeneration, {"rings", "euler"}, 5);
+  metrics.SetAll(Metric::kActiveGeneration, "fashion", 0);
+  metrics.SetAll(Metric::kActiveGeneration, "nobody", 0);
+  const std::string text = metrics.Text();
+  const auto line = [](const std::string& model, const std::string& method, int value) {
+    return "hyperserve_active_generation{method=\"" + method + "\",model=\"" + model + "\"} " +
+           std::to_string(value);
+  };
+  EXPECT_THAT(text, HasSubstr(line("fashion", "euler", 0)));
+  EXPECT_THAT(text, HasSubstr(line("fashion", "learned", 0)));
+  EXPECT_THAT(text, HasSubstr(line("rings", "euler", 5)));
+  EXPECT_THAT(text, Not(HasSubstr("nobody")));
 }
 
 TEST(Metrics, DurationsAreToldByAFactorOf1_5) {

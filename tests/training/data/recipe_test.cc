@@ -84,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"\"data\": {\"density\": \"moons\"}", "\"data\": {}", "data"},
         Mistake{"\"in\": 8, \"out\": 2", "\"in\": 9, \"out\": 2", "model"},
         Mistake{"\"solver\": \"rk4:2\"", "\"solver\": \"dopri5:1e-3\"", "fit.solver"},
+        Mistake{"\"solver\": \"rk4:2\"", "\"solver\": \"ab2:4\"", "one-step method"},
         Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 3],", "hypersolver.net.steps"},
         Mistake{"\"steps\": [1, 2],", "\"steps\": [1, 1],", "16 different candidates"},
         Mistake{"\"steps\": [1, 1, 2, 4]", "\"steps\": [0, 1, 2]", "hypersolver.steps"},

@@ -25,10 +25,16 @@ class Choices:
     span: tuple[float, float] | None = None
     part: str | None = None  # of a checkpoint: the mapping that holds the net
     # Of a conditional flow: the features of the condition, the order of the first layer's inputs, as "x,c,t" (state, condition,
-    # time), and the condition that stands for none.
+    # time), and the condition that stands for none. By default the condition follows the state, and the time stands where the
+    # layout or `time` has it: "t,x,c", "x,c,t" or "x,c".
     condition: int = 0
-    inputs: str = "x,c,t"
+    inputs: str | None = None
     none: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        for name, given in (("inputs", self.inputs is not None), ("none", len(self.none) > 0)):
+            if given and self.condition == 0:
+                raise LayoutError(f"{name} (--{name}): of a conditional flow, of whose condition --condition tells the features")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +66,9 @@ def _field(
 ) -> LayerList:
     """f: the modules with activations between them. The time joins the first one, and each later one that has a place for it; the
     condition the first."""
+    order = _order(choices, time)
+    if "t" in order:
+        time = "first" if order.index("t") < order.index("x") else "last"
     field, width = LayerList("field"), modules[-1].width_out
     names = _spread(activations, len(modules) - 1)
     for place, module in enumerate(modules):
@@ -68,8 +77,8 @@ def _field(
         if module.width_in != width + features + timed:
             words = f"{width}" + f" and a condition of {features}" * (features > 0) + " and the time" * timed
             raise LayoutError(f"{module.name}: {module.width_in} inputs found, {words} wanted")
-        if features > 0:
-            _add_inputs(field, choices, timed > 0)
+        if place == 0:
+            _add_inputs(field, order, features)
         elif timed:
             field.add_time(time)
         field.add_dense(module)
@@ -79,17 +88,27 @@ def _field(
     return field
 
 
-def _add_inputs(field: LayerList, choices: Choices, timed: bool) -> None:
-    """What stands beside the state, outward from it, in the order of choices.inputs."""
-    order = [name for name in choices.inputs.split(",") if timed or name != "t"]
-    if sorted(order) not in (["c", "x"], ["c", "t", "x"]) or timed != ("t" in order):
-        raise LayoutError(f"inputs {choices.inputs!r}: an order of x, c{' and t' if timed else ''} wanted")
+def _order(choices: Choices, time: str) -> list[str]:
+    """The first layer's inputs from first to last: "x" with "c" of a conditional flow, and with "t" unless `time` is "none"."""
+    wanted = ["x"] + ["c"] * (choices.condition > 0) + ["t"] * (time != "none")
+    if choices.inputs is None:
+        return ["t", *wanted[:-1]] if time == "first" else wanted
+    order = choices.inputs.split(",")
+    if sorted(order) != sorted(wanted):
+        raise LayoutError(f"inputs {choices.inputs!r}: an order of {', '.join(wanted[:-1])} and {wanted[-1]} wanted")
+    if choices.time in ("first", "last") and (order.index("t") < order.index("x")) != (choices.time == "first"):
+        raise LayoutError(f"inputs {choices.inputs!r} (--inputs) and time {choices.time!r} (--time) put the time on two sides of the state")
+    return order
+
+
+def _add_inputs(field: LayerList, order: Sequence[str], features: int) -> None:
+    """What stands beside the state in this order, outward from it."""
     at = order.index("x")
     for name, side in [*((name, "last") for name in order[at + 1 :]), *((name, "first") for name in reversed(order[:at]))]:
         if name == "t":
             field.add_time(side)
         else:
-            field.add_condition(side, choices.condition)
+            field.add_condition(side, features)
 
 
 def _flow(field: LayerList, state: int, direction: str, choices: Choices, span: tuple[float, float]) -> Imported:
@@ -145,8 +164,16 @@ def torchdiffeq(tensors: Mapping[str, Array], choices: Choices) -> Imported:
     span = (0.0, float(roots[0].reshape(())) ** 2) if roots else (0.0, 1.0)
     squashes = _squashes(rest)
     if squashes:
+        _check_time_is_no_input(choices)
+        if choices.condition > 0:
+            raise LayoutError(f"condition {choices.condition} (--condition): the concat-squash layers of this layout take none; write "
+                              "the module itself, by hyperserve.export(module, ..., condition=)")  # fmt: skip
         return _squashed_flow(sequence(rest), squashes, choices, span)
-    for name in [name for name in rest if name.endswith("._hyper_bias.weight")]:
+    rates = [name for name in rest if name.endswith("._hyper_bias.weight")]
+    if rates:
+        _check_time_is_no_input(choices)
+        choices = dataclasses.replace(choices, inputs=f"t,{choices.inputs or 'x,c'}" if choices.condition > 0 else None)
+    for name in rates:
         layer = name.removesuffix("._hyper_bias.weight")
         weight, rate = rest.get(f"{layer}._layer.weight"), rest.pop(name)
         if weight is None or rate.shape != (len(weight), 1) or weight.ndim != 2:
@@ -171,6 +198,13 @@ def _squashes(rest: dict[str, Array]) -> list[tuple[Array, Array, Array]]:
                 raise LayoutError(f"{layer}.{name}: none of shape {shape}, as a concat-squash layer has it")
         found.append((rest.pop(f"{layer}.{names[0]}"), rest.pop(f"{layer}.{names[1]}"), rest.pop(f"{layer}.{names[2]}")))
     return found
+
+
+def _check_time_is_no_input(choices: Choices) -> None:
+    """Of layers that scale or shift their answers by the time."""
+    for name, given in (("time", choices.time), ("inputs", choices.inputs)):
+        if given is not None and (name == "time" or "t" in given.split(",")):
+            raise LayoutError(f"{name} {given!r} (--{name}): in these layers of FFJORD the time is no input; leave it out")
 
 
 def _squashed_flow(
@@ -337,6 +371,10 @@ def _classifier(
 ) -> Imported:
     if choices.direction is not None:
         raise LayoutError(f"direction {choices.direction}: a classifier has none")
+    if choices.condition > 0:
+        flows = ", ".join(name for name in LAYOUTS if name not in CLASSIFIERS)
+        raise LayoutError(f"condition {choices.condition} (--condition): the nets of a classifier's layout take none; those of {flows} "
+                          "do, and hyperserve.export(module, ..., condition=) writes others")  # fmt: skip
     lists = {"stem": stem.layers, "field": field.layers, "head": head.layers}
     spec = {"format": 1, "kind": "classifier", "span": list(choices.span or (0.0, 1.0)), "input": image} | lists
     return Imported(spec, stem.tensors | field.tensors | head.tensors)
@@ -349,3 +387,4 @@ LAYOUTS: dict[str, Callable[[Mapping[str, Array], Choices], Imported]] = {
     "diffeqml_flow": diffeqml_flow,
     "diffeqml_classifier": diffeqml_classifier,
 }
+CLASSIFIERS = ("torchdiffeq_mnist", "diffeqml_classifier")

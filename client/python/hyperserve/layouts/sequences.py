@@ -42,7 +42,7 @@ def sequence(tensors: Mapping[str, Array], condition: int = 0) -> list[DenseModu
 
     Names that differ in numbers are ordered by these (net.0, blocks.1.linear, fc2); other names of one parent (fc_in, fc_out)
     stand in the order of the file, or in the only one in which their widths fit; the first takes so many features of a
-    condition.
+    condition. A file whose names are sorted tells no order, since safetensors are written so.
     """
     found: dict[str, dict[str, Array]] = {}
     for name, tensor in tensors.items():
@@ -90,14 +90,16 @@ def _in_order(modules: Sequence[DenseModule], condition: int) -> list[DenseModul
 
 
 def _by_widths(modules: Sequence[DenseModule], condition: int) -> list[DenseModule]:
-    if _fits(modules, condition):
+    names = [f"{module.name}." for module in modules]  # as they stand before "weight"
+    if names != sorted(names) and _fits(modules, condition):
         return list(modules)
     if len(modules) > ORDERED_MAX:
         raise LayoutError(f"{modules[0].name}: layers of such names, more than {ORDERED_MAX}, have no order")
     orders = [list(order) for order in itertools.permutations(modules) if _fits(order, condition) and _counts_up(order)]
     if len(orders) == 1:
         return orders[0]
-    words = "the widths of the layers fit in no order" if not orders else "the widths of the layers fit in several orders"
+    words = ("the widths of the layers fit in no order" if not orders else
+             "the widths of the layers fit in several orders, of which neither the file nor numbers in these names tell one")  # fmt: skip
     raise LayoutError(f"{', '.join(module.name for module in modules)}: {words}")
 
 

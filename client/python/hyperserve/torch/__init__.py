@@ -89,7 +89,6 @@ class _LogProb(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
             return torch.from_numpy(client.log_prob(model, inputs, **arguments).log_prob).to(inputs.device)
         result = client.log_prob_gradient(model, inputs, **arguments)
         of_condition = result.condition_gradient
-        ctx.with_condition = condition is not None
         gradients = [_like(result.gradient, inputs)]
         if condition is not None and of_condition is not None:
             gradients += [_like(of_condition, condition), condition]
@@ -100,11 +99,8 @@ class _LogProb(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         of_inputs, *rest = ctx.saved_tensors
-        weights = cotangent.unsqueeze(-1)
-        of_condition = None
-        if ctx.with_condition:
-            of_condition = _summed(rest[0] * weights.to(rest[0]), rest[1])
-        return None, None, None, of_inputs * weights.to(of_inputs), of_condition
+        of_condition = _summed(_weighted(rest[0], cotangent), rest[1]) if rest else None
+        return None, None, None, _weighted(of_inputs, cotangent), of_condition
 
 
 def _split(options: Options) -> tuple[Any, dict[str, Any]]:
@@ -129,6 +125,11 @@ def _kept(ctx: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 def _like(array: Any, tensor: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(array).to(tensor)
+
+
+def _weighted(gradient: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """A gradient [rows, ...] times one weight for each row, [rows]."""
+    return gradient * weights.reshape(-1, *[1] * (gradient.dim() - 1)).to(gradient)
 
 
 def _of_condition(gradient: Any, condition: torch.Tensor | None) -> torch.Tensor | None:
