@@ -5,12 +5,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/warm_sizes.h"
+#include "core/io/tensor.h"
 #include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
@@ -77,6 +81,85 @@ StepControl OneStep(const BatchSpec& spec) {
   return ErrorControl{.rtol = 1e-3, .atol = 1e-3, .max_steps = 1};
 }
 
+BatchBound BoundOf(const WarmUpSubject& subject, int64_t batch_rows_max) {
+  return {.rows_max = batch_rows_max, .field_macs = subject.model->field_macs()};
+}
+
+// What is warmed of a spec at a batch size.
+struct WarmWork {
+  BatchSpec spec;
+  StepControl control;
+};
+
+// Of a learned solver all its tables, else those of the calibrated plans; falling, so that shorter
+// solves find the memory of longer ones.
+std::vector<int> TablesOf(const WarmUpSubject& subject, const BatchSpec& spec) {
+  std::vector<int> steps;
+  if (spec.method.method == Method::kLearned) steps = spec.correction->spec().steps;
+  for (const PlanCalibration& measured : subject.calibration->plans) {
+    const FixedPlan* fixed = measured.plan.fixed();
+    const bool of_spec = fixed != nullptr && fixed->method == spec.method &&
+                         measured.plan.tier == spec.tier && spec.correction == nullptr;
+    if (of_spec) steps.push_back(fixed->steps);
+  }
+  if (steps.empty()) steps.push_back(1);
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+// Every table that is captured, those with a distance readout also with it.
+std::vector<WarmWork> TableWorks(const WarmUpSubject& subject, const BatchSpec& spec) {
+  std::vector<WarmWork> works;
+  for (const int steps : TablesOf(subject, spec)) {
+    works.push_back({.spec = spec, .control = FixedSteps{.steps = steps}});
+    if (spec.correction == nullptr || !spec.correction->table(steps)->spec->distance) continue;
+    WarmWork with_distance = works.back();
+    with_distance.spec.want_distance = true;
+    works.push_back(std::move(with_distance));
+  }
+  return works;
+}
+
+// The warm-up of one subject on one device.
+struct Warmer {
+  const WarmUpSubject& subject;
+  const BatchBound bound;
+  const std::function<bool()>& interrupted;
+  DeviceRuntime& runtime;
+
+  absl::Status Warm(const BatchSpec& spec, std::string_view engine) const {
+    for (const int64_t rows : WarmRows(runtime.device(), engine, bound)) {
+      const bool tables = RunsFromTable(spec.method.method) &&
+                          IsCaptured(runtime.device(), engine, rows, bound.field_macs);
+      const std::vector<WarmWork> works =
+          tables ? TableWorks(subject, spec) : std::vector<WarmWork>{{spec, OneStep(spec)}};
+      for (const WarmWork& work : works) {
+        const absl::Status warm = runtime.WarmUp(work.spec, work.control, rows, interrupted);
+        if (rows > 1 && absl::IsResourceExhausted(warm)) break;  // batches will be halved
+        HS_RETURN_IF_ERROR(Annotate(warm, "warm-up"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WarmFast(const BatchSpec& spec) const {
+    BatchSpec fast = spec;
+    fast.tier = Tier::kFast;
+    if (fast == spec) return absl::OkStatus();
+    const absl::Status there = ChooseEngine(fast, 1, runtime.engines()).status();
+    if (absl::IsUnimplemented(there)) return absl::OkStatus();
+    HS_RETURN_IF_ERROR(Annotate(there, "warm-up of tier fast"));
+    return Annotate(runtime.WarmUp(fast, OneStep(fast), 1, interrupted), "warm-up of tier fast");
+  }
+
+  // Images come as bytes too, which other operations preprocess.
+  absl::Status WarmBytes(BatchSpec spec) const {
+    spec.dtype = Dtype::kU8;
+    return Annotate(runtime.WarmUp(spec, OneStep(spec), 1, interrupted), "warm-up of bytes");
+  }
+};
+
 // A part of a plan's solve, and how often the whole solve repeats it.
 struct TimedPart {
   StepControl control;
@@ -94,10 +177,6 @@ TimedPart PartOf(const PlanCalibration& measured, const BatchSpec& spec) {
   const int steps = std::min(fixed->steps, kTimedSteps);
   return {.control = FixedSteps{.steps = steps},
           .repeats = static_cast<double>(fixed->steps) / steps};
-}
-
-BatchBound BoundOf(const WarmUpSubject& subject, int64_t batch_rows_max) {
-  return {.rows_max = batch_rows_max, .field_macs = subject.model->field_macs()};
 }
 
 // Times runs on a device; of equal runs one.
@@ -149,25 +228,16 @@ std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject) {
 
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime) {
+  const Warmer warmer{subject, BoundOf(subject, batch_rows_max), interrupted, runtime};
+  bool bytes_are_warm = false;
   for (const BatchSpec& spec : WarmUpSpecs(subject)) {
     const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, runtime.engines());
     // A calibration may list plans of tier fast that were measured on a GPU.
     if (spec.tier == Tier::kFast && absl::IsUnimplemented(choice.status())) continue;
-    const std::string engine = choice.ok() ? choice->engine : "";
-    for (const int64_t rows :
-         WarmRows(runtime.device(), engine, BoundOf(subject, batch_rows_max))) {
-      const absl::Status warm = runtime.WarmUp(spec, OneStep(spec), rows, interrupted);
-      if (rows > 1 && absl::IsResourceExhausted(warm)) continue;  // batches will be halved
-      HS_RETURN_IF_ERROR(Annotate(warm, "warm-up"));
-    }
-    BatchSpec fast = spec;
-    fast.tier = Tier::kFast;
-    if (fast == spec) continue;
-    const absl::Status there = ChooseEngine(fast, 1, runtime.engines()).status();
-    if (absl::IsUnimplemented(there)) continue;
-    HS_RETURN_IF_ERROR(Annotate(there, "warm-up of tier fast"));
-    HS_RETURN_IF_ERROR(
-        Annotate(runtime.WarmUp(fast, OneStep(fast), 1, interrupted), "warm-up of tier fast"));
+    HS_RETURN_IF_ERROR(warmer.Warm(spec, choice.ok() ? choice->engine : ""));
+    HS_RETURN_IF_ERROR(warmer.WarmFast(spec));
+    if (spec.entry != Entry::kInput || std::exchange(bytes_are_warm, true)) continue;
+    HS_RETURN_IF_ERROR(warmer.WarmBytes(spec));
   }
   return absl::OkStatus();
 }

@@ -29,10 +29,10 @@ absl::StatusOr<at::Device> FindDevice(std::string_view name);
 std::vector<DeviceInfo> CudaDevices();
 // Fills `rows`, a contiguous CUDA tensor [rows, dimensions] of F32 or F64, by PhiloxNormals.
 void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows);
-// RowErrorSquares of core/engine/readable/row_numbers.h; F64 [B] on the device. Waits until the
-// tolerances are there, so for all work of the stream before them. Precondition: B >= 1.
+// RowErrorSquares of core/engine/readable/row_numbers.h; F64 [B] on the device, where `tolerances`
+// is, F64 [2, B]. Precondition: B >= 1.
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                            const std::vector<double>& rtol, const std::vector<double>& atol);
+                            const at::Tensor& tolerances);
 // What the device says after a failure. Waits for it. kFull: the last call failed for want of
 // memory, and the next may not. kLost: every further call of this process fails.
 enum class DeviceState { kGood, kFull, kLost };

@@ -24,7 +24,7 @@ DeviceState StateOfDevice() { return DeviceState::kGood; }
 void CudaNormals(uint64_t, uint64_t, at::Tensor&) { TORCH_CHECK(false, "built without CUDA"); }
 
 at::Tensor CudaErrorSquares(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const std::vector<double>&, const std::vector<double>&) {
+                            const at::Tensor&) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

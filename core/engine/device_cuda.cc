@@ -138,14 +138,10 @@ void CudaNormals(uint64_t seed, uint64_t first_row, at::Tensor& rows) {
 }
 
 at::Tensor CudaErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
-                            const std::vector<double>& rtol, const std::vector<double>& atol) {
+                            const at::Tensor& tolerances) {
   const c10::DeviceGuard guard(error.device());
   const at::Tensor e = error.contiguous(), a = z0.contiguous(), b = z1.contiguous();
   at::Tensor out = at::empty({e.size(0)}, e.options().dtype(at::kDouble));
-  at::Tensor tolerances = at::empty({2, e.size(0)}, at::kDouble);
-  std::copy(rtol.begin(), rtol.end(), tolerances[0].data_ptr<double>());
-  std::copy(atol.begin(), atol.end(), tolerances[1].data_ptr<double>());
-  tolerances = tolerances.to(e.device());
   const kernels::RowErrorOptions options{.rows = e.size(0),
                                          .elements = e.numel() / e.size(0),
                                          .rtol = tolerances[0].const_data_ptr<double>(),

@@ -11,7 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/captured/capture_lanes.h"
 #include "core/engine/captured/step_graphs.h"
+#include "core/engine/captured/table_graphs.h"
+#include "core/engine/captured/table_run.h"
 #include "core/engine/device.h"
 #include "core/engine/device_faults.h"
 #include "core/engine/fused/conv_run.h"
@@ -28,6 +31,7 @@
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_model.h"
 #include "core/kernels/flow/flow_model.h"
+#include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
 #include "core/plan/step_grid.h"
@@ -85,6 +89,15 @@ class Streams {
   std::vector<c10::Stream> free_;  // guarded by mutex_
 };
 
+// What is captured on a device, in lanes that steps and tables share.
+struct Captures {
+  explicit Captures(at::Device device)
+      : lanes(device, CudaCaptureLane), steps(&lanes), tables(&lanes) {}
+  CaptureLanes lanes;
+  StepGraphs steps;
+  TableGraphs tables;
+};
+
 class TorchRuntime final : public DeviceRuntime {
  public:
   explicit TorchRuntime(at::Device device)
@@ -101,9 +114,11 @@ class TorchRuntime final : public DeviceRuntime {
                                                       : flows_.Supports(spec);
                             });
                           }});
-      graphs_.emplace(device);
+      captures_.emplace(device);
       engines_.push_back({kGraph, [this](const BatchSpec& spec, int64_t rows) {
-                            return graphs_->Supports(spec, rows);
+                            return RunsFromTable(spec.method.method)
+                                       ? captures_->tables.Supports(spec, rows)
+                                       : captures_->steps.Supports(spec, rows);
                           }});
     }
     engines_.push_back({kReadable, ReadableSupports});
@@ -116,13 +131,10 @@ class TorchRuntime final : public DeviceRuntime {
     HS_ASSIGN_OR_RETURN(EngineChoice choice, ChooseEngine(spec, rows, engines_));
     return CatchDeviceFaults("starting a run", [&]() -> absl::StatusOr<StartedRun> {
       if (choice.engine == kGraph) {
-        if (std::optional<StepGraphs::Lease> lease = graphs_->Take(spec, rows)) {
-          return StartedRun{
-              .run = MakeSlotRun(spec, std::move(lease->stream), rows, std::move(lease->graph)),
-              .choice = std::move(choice)};
-        }
+        std::unique_ptr<Run> run = StartCaptured(spec, rows);
+        if (run != nullptr) return StartedRun{.run = std::move(run), .choice = std::move(choice)};
         choice.engine = kReadable;
-        absl::StrAppend(&choice.why, "; not graph: ", kGraphLanes, " runs use captured steps now");
+        absl::StrAppend(&choice.why, "; not graph: ", kGraphLanes, " runs use captured work now");
       }
       if (choice.engine == kReadable && SolvesStateApart(spec, on_gpu())) {
         return StartApart(spec, rows, std::move(choice));
@@ -150,11 +162,11 @@ class TorchRuntime final : public DeviceRuntime {
                       const std::function<bool()>& cancelled) override {
     HS_ASSIGN_OR_RETURN(StartedRun started, StartRun(spec, rows));
     HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, control, rows, cancelled));
-    if (!graphs_ || started.choice.engine != kReadable) return absl::OkStatus();
-    HS_ASSIGN_OR_RETURN(
-        const bool captured, CatchDeviceFaults("warm-up", [&] {
-          return absl::StatusOr<bool>(graphs_->Capture(spec, rows, streams_.Lease()));
-        }));
+    started.run.reset();  // it may have a lane
+    if (!captures_ || started.choice.engine == kFused) return absl::OkStatus();
+    HS_ASSIGN_OR_RETURN(const bool captured, CatchDeviceFaults("warm-up", [&] {
+                          return absl::StatusOr<bool>(Capture(spec, control, rows));
+                        }));
     // The first run in each lane finds its memory.
     std::vector<StartedRun> runs;
     while (captured && runs.size() < kGraphLanes) {
@@ -166,7 +178,26 @@ class TorchRuntime final : public DeviceRuntime {
   }
 
  private:
-  bool on_gpu() const { return graphs_.has_value(); }
+  bool on_gpu() const { return captures_.has_value(); }
+
+  // Null: every lane is taken.
+  std::unique_ptr<Run> StartCaptured(const BatchSpec& spec, int64_t rows) {
+    if (RunsFromTable(spec.method.method)) {
+      std::optional<TableGraphs::Lease> lease = captures_->tables.Take(spec, rows);
+      return lease ? MakeTableRun(spec, *std::move(lease), rows) : nullptr;
+    }
+    std::optional<StepGraphs::Lease> lease = captures_->steps.Take(spec, rows);
+    if (!lease) return nullptr;
+    return MakeSlotRun(spec, std::move(lease->stream), rows, std::move(lease->graph));
+  }
+
+  bool Capture(const BatchSpec& spec, const StepControl& control, int64_t rows) {
+    if (!RunsFromTable(spec.method.method)) {
+      return captures_->steps.Capture(spec, rows, streams_.Lease());
+    }
+    const int64_t steps = std::get<FixedSteps>(control).steps;
+    return captures_->tables.Capture(spec, steps, rows, streams_.Lease());
+  }
 
   // The state's engine is the one that it has without its density.
   absl::StatusOr<StartedRun> StartApart(const BatchSpec& spec, int64_t rows, EngineChoice choice) {
@@ -203,7 +234,7 @@ class TorchRuntime final : public DeviceRuntime {
   const std::string device_name_;
   FusedFlows flows_;
   FusedConvs convs_;
-  std::optional<StepGraphs> graphs_;  // on CUDA
+  std::optional<Captures> captures_;  // on CUDA
   EngineKinds engines_;               // fixed after construction
   Streams streams_;
 };

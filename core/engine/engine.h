@@ -125,7 +125,7 @@ class Run {
   // Makes at most `evaluations_max` evaluations of f on all rows; true when every row has finished.
   // Calls `cancelled`, if it is set, before each evaluation and returns kCancelled when it is true.
   // A fused engine makes all evaluations in one call, in launches of at most 20 ms, and calls
-  // `cancelled` before each launch.
+  // `cancelled` before each launch; captured tables likewise, a launch for each number of steps.
   // kResourceExhausted where the device has no memory for the rows: fewer may fit. kUnavailable
   // where the device is lost for this process. Else kInternal where it or LibTorch fails. After an
   // error the run holds no rows and no results, and may be used again, unless the device is lost.

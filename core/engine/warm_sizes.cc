@@ -23,6 +23,11 @@ int64_t CapturedRowsMax(int64_t field_macs) {
   return LargestBucket(kGraphMacsMax, field_macs, kGraphRowsMax);
 }
 
+bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows,
+                int64_t field_macs) {
+  return !IsCpu(device) && engine != "fused" && rows <= CapturedRowsMax(field_macs);
+}
+
 std::vector<int64_t> TimedRows(std::string_view device, const BatchBound& bound) {
   const int64_t largest = IsCpu(device)
                               ? bound.rows_max

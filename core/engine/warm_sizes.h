@@ -8,9 +8,9 @@
 
 namespace hyperserve {
 
-// Of the steps of larger buckets nothing is captured: there the work outweighs its launches. On an
-// H200, fashion's steps of 32 rows (1.1e9 MACs an evaluation of f) gained 1.1 to 1.5 times by it,
-// those of 256 rows nothing, and their memory was the lanes' for good.
+// Of the steps and tables of larger buckets nothing is captured: there the work outweighs its
+// launches. On an H200, fashion's steps of 32 rows (1.1e9 MACs an evaluation of f) gained 1.1
+// to 1.5 times by it, those of 256 rows nothing, and their memory was the lanes' for good.
 inline constexpr int64_t kGraphRowsMax = 1024;
 inline constexpr double kGraphMacsMax = 2e9;
 // The most MACs of an evaluation of f that a plan is timed with: a GPU is busy long before, and
@@ -23,8 +23,11 @@ struct BatchBound {
   int64_t field_macs = 1;
 };
 
-// The largest bucket of which steps are captured, on a device that captures steps; at least 1.
+// The largest bucket of which anything is captured, on a device that captures; at least 1.
 int64_t CapturedRowsMax(int64_t field_macs);
+
+// Whether so many rows under a plan of this engine are solved by what was captured at a warm-up.
+bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows, int64_t field_macs);
 
 // The sizes at which a plan is timed, rising. A CPU: 1 and rows_max. CUDA: powers of eight, and the
 // largest bucket within rows_max and kTimedMacsMax; times between them are interpolated.
@@ -32,7 +35,7 @@ std::vector<int64_t> TimedRows(std::string_view device, const BatchBound& bound)
 
 // The sizes at which a plan of this engine is warmed, falling, so that smaller batches find the
 // memory of larger ones. 1 where sizes make no difference: on a CPU, and for an engine that makes
-// whole solves in a launch. Else the buckets whose steps are captured, and those of TimedRows.
+// whole solves in a launch. Else the buckets that are captured, and those of TimedRows.
 std::vector<int64_t> WarmRows(std::string_view device, std::string_view engine,
                               const BatchBound& bound);
 

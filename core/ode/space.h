@@ -35,6 +35,8 @@ concept StepSpace = requires(const S& space, const typename S::State& z, const P
   { space.Field(per_row, z) } -> std::same_as<typename S::State>;
   // z + sum_j weights_j * slope_j, row by row, summed in the order given.
   { space.Combine(z, terms) } -> std::same_as<typename S::State>;
+  // The first slope less the second.
+  { space.Minus(z, z) } -> std::same_as<typename S::State>;
   // A state of zeros of the same shape.
   { space.Zero(z) } -> std::same_as<typename S::State>;
 };

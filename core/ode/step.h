@@ -63,9 +63,7 @@ class Combination {
       AddSlopes(eps, tableau.b, slopes);
       return;
     }
-    const PerRow minus(eps.size(), -1.0);
-    const Term<State> first = {.weights = &minus, .slope = &slopes[0]};
-    difference_.emplace(space.Combine(slopes[1], std::vector<Term<State>>{first}));
+    difference_.emplace(space.Minus(slopes[1], slopes[0]));
     Add(eps, slopes[0]);
     Add(ScaledPower(eps, 1, tableau.b[1]), *difference_);
   }

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
+#include <vector>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
+#include "core/io/tensor.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
@@ -19,6 +23,7 @@
 #include "server/registry/registry_options.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/model_fixture.h"
+#include "tests/testing/random_model.h"
 
 namespace hyperserve {
 namespace {
@@ -189,6 +194,57 @@ TEST(WarmUpTest, ADeviceThatIsTooFullForTheLargest) {
   EXPECT_TRUE(WarmUp(subject, 8, Never, runtime).ok());
   ASSERT_EQ(runtime.asked.size(), 4u);  // 8, 4, 2, 1
   EXPECT_EQ(runtime.asked.back().rows, 1);
+}
+
+// Where tables are captured, every one is asked for before it serves, with and without its
+// distance.
+TEST(WarmUpTest, EveryTableOfALearnedSolver) {
+  const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
+  HypersolverSpec tables = fixture::FlowTablesSpec(*model, Coefficients::kMap);
+  tables.tables.back().distance = Coefficients::kMap;
+  Calibration nothing;
+  const WarmUpSubject subject{.model = model,
+                              .correction = fixture::RandomHypersolver(tables, *model, 2),
+                              .calibration = &nothing};
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  EXPECT_TRUE(WarmUp(subject, 1, Never, runtime).ok());
+  std::vector<std::pair<int, bool>> asked;
+  for (const auto& one : runtime.asked) {
+    asked.emplace_back(std::get<FixedSteps>(one.control).steps, one.spec.want_distance);
+  }
+  EXPECT_THAT(asked, ElementsAre(std::pair(3, false), std::pair(3, true), std::pair(1, false),
+                                 std::pair(0, false)));
+  runtime.asked.clear();
+  runtime.name = "cpu";
+  EXPECT_TRUE(WarmUp(subject, 1, Never, runtime).ok());
+  EXPECT_EQ(runtime.asked.size(), 1u) << "a CPU makes the longest";
+}
+
+TEST(WarmUpTest, CalibratedTablesOfAClassicalMethod) {
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  Calibration calibration = Calibrated({"ab2:3", "ab2:5", "ab2:7/double"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 1, Never, runtime).ok());
+  ASSERT_GE(runtime.asked.size(), 3u);
+  EXPECT_EQ(runtime.asked[0].control, StepControl(FixedSteps{5}));
+  EXPECT_EQ(runtime.asked[1].control, StepControl(FixedSteps{3}));
+  EXPECT_EQ(runtime.asked[2].control, StepControl(FixedSteps{7}));
+  EXPECT_EQ(runtime.asked[2].spec.tier, Tier::kDouble);
+}
+
+TEST(WarmUpTest, InputsAlsoAsBytes) {
+  RecordingRuntime runtime;
+  Calibration calibration = Calibrated({"rk4:7", "euler:2"});
+  const WarmUpSubject subject{.model = Loaded(fixture::TinyClassifier()),
+                              .correction = nullptr,
+                              .calibration = &calibration};
+  EXPECT_TRUE(WarmUp(subject, 1, Never, runtime).ok());
+  EXPECT_EQ(
+      std::ranges::count(runtime.asked, Dtype::kU8, [](const auto& one) { return one.spec.dtype; }),
+      1);
 }
 
 absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {

@@ -66,6 +66,12 @@ class RowMatrixSpace {
     return sum;
   }
 
+  State Minus(const State& a, const State& b) const {
+    State difference = a;
+    for (size_t i = 0; i < b.values.size(); ++i) difference.values[i] -= b.values[i];
+    return difference;
+  }
+
   State Where(const std::vector<bool>& mask, const State& yes, const State& no) const {
     State chosen = no;
     for (size_t i = 0; i < no.rows(); ++i) {

@@ -1,6 +1,6 @@
-// What the fused runs of flows and of images share: segments wait, and the next Advance solves all
-// of them to their ends, in launches between which cancellation is noticed. Private to
-// core/engine/fused.
+// What the fused runs of flows and of images, and the run of captured tables, share: segments wait,
+// and the next Advance solves all of them to their ends, in launches between which cancellation is
+// noticed. Private to core/engine.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -33,7 +33,7 @@ inline int64_t StepsOf(const Segment& segment) {
   return std::get<FixedSteps>(segment.control).steps;
 }
 
-// Program: FusedFlow or FusedConv, which solves rows on the device.
+// Program: FusedFlow, FusedConv or TableGraph, which solves rows on the device.
 template <class Program>
 class WaitingRun : public Run {
  public:
@@ -43,8 +43,8 @@ class WaitingRun : public Run {
         stream_(std::move(stream)),
         stages_(OptionsOf(spec).tableau.solution_stages()) {}
 
-  // Launches are cut to their time, so a run has no bucket that could be full.
-  int64_t room() const final { return std::numeric_limits<int64_t>::max(); }
+  // Launches are cut to their time, so a fused run has no bucket that could be full.
+  int64_t room() const override { return std::numeric_limits<int64_t>::max(); }
 
   // Always solves to the end, whatever the number of evaluations: true, or an error after which
   // neither waiting nor finished segments are left.

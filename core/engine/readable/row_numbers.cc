@@ -71,9 +71,22 @@ at::Tensor HostDoubles(const at::Tensor& tensor) {
 
 PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                        const PerRow& rtol, const PerRow& atol) {
-  if (error.is_cuda()) return RowValues(CudaErrorSquares(error, z0, z1, rtol, atol));
+  if (error.is_cuda()) {
+    PerRow tolerances = rtol;
+    tolerances.insert(tolerances.end(), atol.begin(), atol.end());
+    const auto doubles = error.options().dtype(at::kDouble);
+    return RowValues(CudaErrorSquares(error, z0, z1, RowTensor(tolerances, doubles).view({2, -1})));
+  }
   return error.scalar_type() == at::kDouble ? HostErrorSquares<double>(error, z0, z1, rtol, atol)
                                             : HostErrorSquares<float>(error, z0, z1, rtol, atol);
+}
+
+at::Tensor RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
+                           const at::Tensor& tolerances) {
+  if (error.is_cuda()) return CudaErrorSquares(error, z0, z1, tolerances);
+  return RowTensor(
+      RowErrorSquares(error, z0, z1, RowValues(tolerances[0]), RowValues(tolerances[1])),
+      at::TensorOptions(at::kDouble));
 }
 
 at::Tensor LogAbsDeterminants(const at::Tensor& tangents) {

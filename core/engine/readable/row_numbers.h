@@ -17,6 +17,10 @@ namespace hyperserve {
 // and device.
 PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                        const PerRow& rtol, const PerRow& atol);
+// The same numbers, F64 [B] on the device of the error, where the tolerances are: F64 [2, B], rtol
+// and atol. Does not wait.
+at::Tensor RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
+                           const at::Tensor& tolerances);
 
 // log|det| of each row's matrix M[t][i] = tangents[t, row, i], by Gaussian elimination with partial
 // pivoting in double; -inf where it is singular. tangents: [T, B, ...] with T numbers in a row. The

@@ -49,6 +49,8 @@ class SlotSpace {
   int64_t Rows(const State& z) const { return z.size(0); }
   State Field(const PerRow& theta, const State& z) const;
   State Combine(const State& z, std::span<const Term<State>> terms) const;
+  // Not a Combine, which would multiply by eps.
+  State Minus(const State& a, const State& b) const { return at::sub(a, b); }
   State Zero(const State& z) const { return at::zeros_like(z); }
   State Correction(const PerRow& unit, const PerRow& theta, const State& z,
                    std::span<const State> slopes, const State& z_first) const;

@@ -98,13 +98,13 @@ std::shared_ptr<SlotPlaces> SlotSteps::MakePlaces(const c10::Stream& stream) {
 }
 
 std::shared_ptr<const StepGraph> SlotSteps::Capture(std::shared_ptr<SlotPlaces> places,
-                                                    CaptureLane& lane) {
+                                                    const CaptureWork& capture) {
   places_ = places;
   const auto tensors = PerSlot();
   for (size_t i = 0; i < tensors.size(); ++i) *tensors[i] = places_->numbers[i];
   auto graph = std::make_shared<StepGraph>();
   graph->places = std::move(places);
-  graph->step = lane.Capture([&] {
+  graph->step = capture([&] {
     if (controlled()) {
       BeginControlled();
     } else {

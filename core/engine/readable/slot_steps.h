@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ inline constexpr int8_t kUnderWay = -1;
 struct SlotPlaces {
   static constexpr size_t kCount = 16;
   std::array<at::Tensor, kCount> numbers;
+  const std::array<at::Tensor, kCount>& All() const { return numbers; }
   PerRow depths, sizes;  // those of the last step of a fixed plan that started here
 };
 
@@ -79,7 +81,10 @@ class SlotSteps {
   std::shared_ptr<SlotPlaces> MakePlaces(const c10::Stream& stream);
   // A step of all slots on numbers in these places, which have the shapes of MakePlaces. Afterwards
   // only these two may be called. Throws as CaptureLane::Capture.
-  std::shared_ptr<const StepGraph> Capture(std::shared_ptr<SlotPlaces> places, CaptureLane& lane);
+  using CaptureWork =
+      std::function<std::unique_ptr<CapturedWork>(const std::function<void()>& work)>;
+  std::shared_ptr<const StepGraph> Capture(std::shared_ptr<SlotPlaces> places,
+                                           const CaptureWork& capture);
 
   // Puts rows that stand at s0 into slots of a bucket. Between two steps. Under error control,
   // Begin evaluates f twice for them.

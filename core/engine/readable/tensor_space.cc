@@ -49,6 +49,13 @@ at::Tensor Weighted(const PerRow& weights, const at::Tensor& x, const int64_t ro
   return x * OverRows(RowTensor(weights, x.options()), x, row_dim);
 }
 
+// [B]. One depth for all rows is no memory of the host, so that a solve of such rows can be
+// captured.
+at::Tensor DepthTensor(const PerRow& depth, const at::TensorOptions& like) {
+  if (!AllEqual(depth)) return RowTensor(depth, like);
+  return at::full({static_cast<int64_t>(depth.size())}, depth.front(), like);
+}
+
 // The unit vectors of a row: [T, B, ...], T being the number of elements of a row.
 at::Tensor UnitTangents(const at::Tensor& z) {
   const int64_t elements = z.numel() / z.size(0);
@@ -121,7 +128,7 @@ Dual TensorSpace::Evaluate(const Net& net, const Dual& x, const PerRow& depth,
     condition = {ConditionAt(options_.knots, of.condition, depth),
                  ConditionTangentsAt(options_.knots, of.condition_tangents, depth)};
   }
-  if (net.uses_depth()) depth_tensor.value = RowTensor(depth, x.value.options());
+  if (net.uses_depth()) depth_tensor.value = DepthTensor(depth, x.value.options());
   const Dual y =
       net.Apply(PadRows(x, padded), PadRows(depth_tensor, padded), PadRows(condition, padded));
   return KeepRows(y, rows);
@@ -183,6 +190,10 @@ State TensorSpace::Combine(const State& z, std::span<const Term<State>> terms) c
     }
     return z.*part.tensor + sum;
   });
+}
+
+State TensorSpace::Minus(const State& a, const State& b) const {
+  return ForEachPart(a, [&](const Part& part) { return a.*part.tensor - b.*part.tensor; });
 }
 
 State TensorSpace::Where(const std::vector<bool>& mask, const State& yes, const State& no) const {

@@ -106,6 +106,7 @@ class TensorSpace {
   // and Combine keeps those of its first argument.
   State Field(const PerRow& s, const State& z) const;
   State Combine(const State& z, std::span<const Term<State>> terms) const;
+  State Minus(const State& a, const State& b) const;
   State Where(const std::vector<bool>& mask, const State& yes, const State& no) const;
   State Gather(const State& z, const std::vector<int64_t>& indices) const;
   State Join(const State& a, const State& b) const;

@@ -102,6 +102,9 @@ TEST_F(SlotRunTest, FixedPlans) {
     ExpectAsServed(Flow(Fixed(Method::kEuler, 1), direction), rows, kRounding);
     ExpectAsServed(Flow(Fixed(Method::kRk4, 3), direction), rows, kRounding);
     ExpectAsServed(Flow(Fixed(Method::kDopri5, 2), direction), rows, kRounding);
+    // Its first weight is negative, so its update is taken from a difference of slopes.
+    const FixedPlan small_alpha{.method = {Method::kAlpha, 0.2}, .steps = 3};
+    ExpectAsServed(Flow(small_alpha, direction), rows, kRounding);
   }
   const auto hypersolved = Flow(Hypersolved(Method::kHeun, 3), Direction::kNoiseToData);
   ExpectAsServed(hypersolved, rows, kRounding);

@@ -173,7 +173,7 @@ TEST_P(StepGraphTest, WhoHasNoCapturedStepSaysWhy) {
     for (int i = 0; i < 3; ++i) runs.push_back(runtime_->StartRun(spec, 8).value());
     EXPECT_EQ(runs[1].choice.engine, "graph");
     EXPECT_EQ(runs[2].choice.engine, "readable");
-    EXPECT_THAT(runs[2].choice.why, HasSubstr("2 runs use captured steps now"));
+    EXPECT_THAT(runs[2].choice.why, HasSubstr("2 runs use captured work now"));
     std::vector<std::string> texts;
     for (auto& one : runs) EXPECT_TRUE(one.run->Admit(SegmentOf(solve, rows)).ok());
     for (int step = 0; step < 2; ++step) {

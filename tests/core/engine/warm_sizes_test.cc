@@ -15,6 +15,14 @@ TEST(CapturedRowsMax, OfCostlyFieldsSmallerBucketsAreCaptured) {
   EXPECT_EQ(CapturedRowsMax(int64_t{1} << 50), 1);  // a single row always is
 }
 
+TEST(IsCaptured, SmallBucketsOfAGpuThatNoKernelSolvesAtOnce) {
+  EXPECT_TRUE(IsCaptured("cuda:0", "graph", 32, 35'922'416));
+  EXPECT_TRUE(IsCaptured("cuda:0", "readable", 1, 35'922'416));  // it will be
+  EXPECT_FALSE(IsCaptured("cuda:0", "graph", 64, 35'922'416));
+  EXPECT_FALSE(IsCaptured("cuda:0", "fused", 1, 1));
+  EXPECT_FALSE(IsCaptured("cpu", "readable", 1, 1));
+}
+
 TEST(TimedRows, EndsOfACpu) {
   EXPECT_THAT(TimedRows("cpu", {.rows_max = 256, .field_macs = 33'280}), ElementsAre(1, 256));
   EXPECT_THAT(TimedRows("cpu", {.rows_max = 1, .field_macs = 33'280}), ElementsAre(1));

@@ -1,0 +1,32 @@
+#include "core/engine/captured/capture_lanes.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace hyperserve {
+
+CaptureLanes::CaptureLanes(at::Device device, const MakeCapture& capture) : device_(device) {
+  for (size_t i = 0; i < kGraphLanes; ++i) {
+    const c10::Stream stream =
+        device.is_cuda()
+            ? c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)
+            : c10::Stream(c10::Stream::DEFAULT, device);
+    lanes_.push_back({.stream = stream, .captures = capture(device)});
+  }
+}
+
+std::optional<CaptureLanes::Lease> CaptureLanes::Take() {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (taken_[i]) continue;
+    taken_[i] = true;
+    const auto give_back = [this, i](const c10::Stream* stream) {
+      const std::lock_guard lock(mutex_);
+      taken_[i] = false;
+      delete stream;
+    };
+    return Lease{.lane = i, .stream = StreamLease(new c10::Stream(lanes_[i].stream), give_back)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace hyperserve
