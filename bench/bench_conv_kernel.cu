@@ -42,18 +42,19 @@ ConvModel PaperNet(int size = 28) {
   return testing::RandomConvModel(32, size, size, {46, 46}, {32, 32}, 1);
 }
 
-// The field alone, which is solved by a table of three evaluations.
-ConvModel PaperNetWithTable(int size = 28) {
+// The field alone, which is solved by a table of so many evaluations.
+ConvModel PaperNetWithTable(int evaluations, int size = 28) {
   ConvModel model = PaperNet(size);
   model.correction.reset();
-  model.table = testing::RandomConvTable(32, 3, 2);
+  model.table = testing::RandomConvTable(32, evaluations, 2);
   return model;
 }
 
-// With a net as the solvers of models/fashion have it.
-ConvModel PaperNetWithReadout(int size = 28) {
-  ConvModel model = PaperNetWithTable(size);
-  model.readout = testing::RandomConvReadout(32, 3, 32, 3, 3);
+// With a net at half the resolution that has so many hidden channels and three layers of 3x3. That
+// of learned:6 in models/fashion has 64, the least such nets had 32.
+ConvModel PaperNetWithReadout(int evaluations, int hidden, int size = 28) {
+  ConvModel model = PaperNetWithTable(evaluations, size);
+  model.readout = testing::RandomConvReadout(32, evaluations, hidden, 3, 3);
   return model;
 }
 
@@ -258,10 +259,12 @@ void RunAll(Form form) {
   Run(form, solver, f_error, "hyper_euler:2", {.steps = 2, .hypersolved = true});
   Run(form, solver, f_error, "euler:1", {});
   Run(form, solver, f_error, "rk4:2", {.tableau = kRk4Tableau, .steps = 2});
-  Solver with_table(PaperNetWithTable());
+  Solver with_table(PaperNetWithTable(3));
   Run(form, with_table, f_error, "learned:3", {});
-  Solver with_readout(PaperNetWithReadout());
+  Solver with_readout(PaperNetWithReadout(3, 32));
   Run(form, with_readout, f_error, "learned:3 with g", {});
+  Solver with_wide_readout(PaperNetWithReadout(6, 64));
+  Run(form, with_wide_readout, f_error, "learned:6 with g", {});
   Solver steep(SteepNet());
   RunAdaptive(form, steep, steep.Error({}, 1.0), "dopri5:1e-4", {.rtol = 1e-4, .atol = 1e-4});
 }
@@ -269,8 +272,9 @@ void RunAll(Form form) {
 // One solve for each number of blocks: for compute-sanitizer and ncu.
 void RunFew(int64_t rows, int size) {
   Solver solver(PaperNet(size));
-  Solver with_table(PaperNetWithTable(size));
-  Solver with_readout(PaperNetWithReadout(size));
+  Solver with_table(PaperNetWithTable(3, size));
+  Solver with_readout(PaperNetWithReadout(3, 32, size));
+  Solver with_wide_readout(PaperNetWithReadout(6, 64, size));
   for (size_t i = 0; i < kConvBlocks.size(); ++i) {
     const int blocks = kConvBlocks[i];
     if (solver.program().images_at_once[i] == 0) continue;
@@ -278,6 +282,7 @@ void RunFew(int64_t rows, int size) {
     solver.Ends(ConvAdaptivePlan{.rtol = 1.0, .atol = 1.0}, rows, blocks);
     with_table.Ends(ConvPlan{}, rows, blocks);
     with_readout.Ends(ConvPlan{}, rows, blocks);
+    with_wide_readout.Ends(ConvPlan{}, rows, blocks);
   }
 }
 

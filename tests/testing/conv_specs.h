@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/images.h"
@@ -12,8 +15,10 @@
 #include "core/model/layers/layer.h"
 #include "core/model/layers/norms.h"
 #include "core/model/net/model.h"
+#include "core/model/repository/repository.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
+#include "tests/testing/model_fixture.h"
 
 namespace hyperserve::fixture {
 
@@ -49,7 +54,8 @@ inline HypersolverSpec FusedImageCorrectionSpec() {
   return spec;
 }
 
-// A learned solver of images: a table without a net, and one with a readout at half resolution.
+// A learned solver of images: a table without a net, one with a readout at the state's resolution,
+// and one with a readout at half of it.
 inline HypersolverSpec FusedImageTablesSpec(const Model& model, Coefficients kind) {
   HypersolverSpec spec;
   spec.method = {.method = Method::kLearned};
@@ -61,6 +67,14 @@ inline HypersolverSpec FusedImageTablesSpec(const Model& model, Coefficients kin
   };
   spec.tables = {
       {.evaluations = 1, .coefficients = kind, .inputs = {}, .net = {}},
+      {.evaluations = 2,
+       .coefficients = kind,
+       .inputs = {CorrectionInput::kState0, CorrectionInput::kSlopes},
+       .net = {map(3 * channels, 12),
+               {SiluLayer{}},
+               Conv3x3(12, 40),
+               {SiluLayer{}},
+               map(40, channels)}},
       {.evaluations = 3,
        .coefficients = kind,
        .inputs = {CorrectionInput::kState, CorrectionInput::kSlopes, CorrectionInput::kState0},
@@ -72,6 +86,21 @@ inline HypersolverSpec FusedImageTablesSpec(const Model& model, Coefficients kin
                map(16, 4 * channels),
                {PixelShuffleLayer{.upscale_factor = 2}}}}};
   return spec;
+}
+
+// A classifier that ships, with the learned solver that is served.
+struct Shipped {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Hypersolver> learned;
+};
+
+inline Shipped ShippedLearned(const std::string& name) {
+  const std::string folder = absl::StrCat(ShippedModels(), "/", name);
+  const std::string solvers = absl::StrCat(folder, "/hypersolvers/learned");
+  const auto model = Model::Load(folder).value();
+  const int64_t served = ReadActive(solvers).value().value();
+  return {.model = model,
+          .learned = Hypersolver::Load(absl::StrCat(solvers, "/", served), *model).value()};
 }
 
 }  // namespace hyperserve::fixture

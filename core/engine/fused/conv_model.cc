@@ -121,31 +121,32 @@ class ReadoutReader {
 
   absl::StatusOr<kernels::ConvReadout> Read(const TableSpec& spec) && {
     const LayerList& net = spec.net;
-    const size_t last = net.size() - 1;
-    const bool fits = net.size() >= 5 && net.size() % 2 == 1 && Halves(net[0]) && IsMap(net[1]) &&
-                      IsMap(net[last - 1]) && Doubles(net[last]) && MiddleFits(net, last);
-    if (!fits) {
+    // The first and the last convolution: 1x1, with what halves and doubles the resolution around.
+    const size_t down = Halves(net.front()) && Doubles(net.back()) ? 1 : 0;
+    const size_t up = net.size() - 1 - down;
+    if (up < down + 2 || !IsMap(net[down]) || !IsMap(net[up]) || !MiddleFits(net, down, up)) {
       return absl::UnimplementedError(absl::StrCat(
           prefix_,
-          ": the fused kernel has nets of tables only that are pixel_unshuffle by 2, a 1x1 "
-          "convolution, 3x3 convolutions, a 1x1 convolution and pixel_shuffle by 2, with "
-          "silu between convolutions"));
+          ": the fused kernel has nets of tables only that are a 1x1 convolution, 3x3 "
+          "convolutions and a 1x1 convolution, with silu between them, as they are or between "
+          "pixel_unshuffle and pixel_shuffle by 2"));
     }
     kernels::ConvReadout readout{.inputs = {},
-                                 .hidden = static_cast<int>(std::get<Conv2dLayer>(net[1].kind).out),
-                                 .down = Numbers(1, "weight"),
-                                 .down_bias = Numbers(1, "bias"),
+                                 .scale = down == 1 ? 2 : 1,
+                                 .hidden = Channels(net[down]),
+                                 .down = Numbers(down, "weight"),
+                                 .down_bias = Numbers(down, "bias"),
                                  .middle = {},
-                                 .up = Numbers(last - 1, "weight"),
-                                 .up_bias = Numbers(last - 1, "bias")};
+                                 .up = Numbers(up, "weight"),
+                                 .up_bias = Numbers(up, "bias")};
     for (const CorrectionInput input : spec.inputs) {
       readout.inputs.push_back(input == CorrectionInput::kSlopes   ? ConvInput::kSlopes
                                : input == CorrectionInput::kState0 ? ConvInput::kState0
                                                                    : ConvInput::kBefore);
     }
-    for (size_t i = 3; i + 1 < last; i += 2) {
+    for (size_t i = down + 2; i < up; i += 2) {
       readout.middle.push_back({.inputs = {ConvInput::kBefore},
-                                .outputs = static_cast<int>(std::get<Conv2dLayer>(net[i].kind).out),
+                                .outputs = Channels(net[i]),
                                 .weight = Numbers(i, "weight"),
                                 .bias = Numbers(i, "bias"),
                                 .activation = ConvActivation::kSilu,
@@ -175,14 +176,16 @@ class ReadoutReader {
     const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
     return conv != nullptr && IsPlain(*conv) && IsThree(conv->kernel) && IsOne(conv->padding);
   }
-  // Silu at every even place, 3x3 convolutions at the odd ones.
-  static bool MiddleFits(const LayerList& net, size_t last) {
-    for (size_t i = 2; i + 1 < last; ++i) {
-      const bool fits =
-          i % 2 == 0 ? std::holds_alternative<SiluLayer>(net[i].kind) : IsMiddle(net[i]);
-      if (!fits) return false;
+  static int Channels(const Layer& conv) {
+    return static_cast<int>(std::get<Conv2dLayer>(conv.kind).out);
+  }
+  // Between two convolutions: silu and 3x3 convolutions in turns, silu at both ends.
+  static bool MiddleFits(const LayerList& net, size_t down, size_t up) {
+    for (size_t i = down + 1; i < up; ++i) {
+      const bool silu = (i - down) % 2 == 1;
+      if (silu ? !std::holds_alternative<SiluLayer>(net[i].kind) : !IsMiddle(net[i])) return false;
     }
-    return true;
+    return (up - down) % 2 == 0;
   }
 
   std::vector<float> Numbers(size_t layer, const char* role) const {

@@ -14,18 +14,18 @@ namespace {
 constexpr int kPortableBlocks = 8;  // that every device with clusters takes
 
 // What a readout works on. Its planes follow all else in shared memory.
-ConvLayout HalfOf(ConvLayout layout) {
-  layout.height /= 2;
-  layout.width /= 2;
-  layout.planes = kConvChannelsMax / 8;
+ConvLayout ReadoutOf(ConvLayout layout) {
+  layout.height /= std::max(layout.readout_scale, 1);
+  layout.width /= std::max(layout.readout_scale, 1);
+  layout.planes = layout.readout_planes;
   layout.planes_aside = 0;
-  layout.readout = false;
+  layout.readout_scale = 0;
   return layout;
 }
 
-// With a readout a block has whole pairs of rows.
+// With a readout at half the resolution a block has whole pairs of rows.
 ConvGeometry GeometryOf(const ConvLayout& layout, int blocks) {
-  const int rows = layout.readout ? 2 : 1;
+  const int rows = std::max(layout.readout_scale, 1);
   ConvGeometry geometry{.blocks = blocks,
                         .block_rows = rows * ((layout.height / rows + blocks - 1) / blocks),
                         .pitch = layout.width + 1};
@@ -48,19 +48,29 @@ uint32_t WholeBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
 }
 
 size_t SharedBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
-  const ConvLayout half = HalfOf(layout);
+  const ConvLayout readout = ReadoutOf(layout);
   return WholeBytes(layout, geometry) +
-         (layout.readout ? PlanesBytes(half, GeometryOf(half, geometry.blocks)) : 0);
+         (layout.readout_scale > 0 ? PlanesBytes(readout, GeometryOf(readout, geometry.blocks))
+                                   : 0);
+}
+
+// A warpgroup keeps what it made of a layer, each part of it, in registers.
+bool ReadoutFits(const ConvLayout& layout, int blocks) {
+  if (layout.readout_scale == 0) return true;
+  const int tiles = GeometryOf(ReadoutOf(layout), blocks).tiles;
+  const int parts = layout.readout_planes / (kConvChannelsMax / 8);
+  return (tiles + kConvGroups - 1) / kConvGroups * parts <= kGroupTiles;
 }
 
 bool Fits(const ConvProgram& program, const ConvGeometry& geometry) {
   return geometry.tiles <= kConvGroups * kGroupTiles &&
+         ReadoutFits(program.layout, geometry.blocks) &&
          SharedBytes(program.layout, geometry) <= static_cast<size_t>(program.shared_bytes_max);
 }
 
 // Of fixed plans.
 const void* FixedKernel(const ConvLayout& layout) {
-  return layout.evaluations > 0 ? ConvTableKernel() : ConvStepsKernel();
+  return layout.evaluations > 0 ? ConvTableKernel(layout.readout_scale > 0) : ConvStepsKernel();
 }
 
 // What a kernel is told of a task, and the vectors of a block in the scratch memory.
@@ -93,7 +103,7 @@ Work WorkOf(const ConvLayout& layout, const ConvPlan& plan) {
   work.steps.eps = static_cast<float>(eps);
   work.steps.s0 = static_cast<float>(plan.s0);
   work.vectors =
-      layout.evaluations > 0 ? layout.evaluations + (layout.readout ? 1 : 0) : work.steps.stages;
+      layout.evaluations > 0 ? layout.evaluations + layout.readout_parts : work.steps.stages;
   return work;
 }
 
@@ -215,16 +225,16 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
                     .planes = 0,
                     .vectors = work.vectors,
                     .rows = rows};
-  ConvLaunch half = launch;
-  half.layout = HalfOf(launch.layout);
-  half.geometry = GeometryOf(half.layout, blocks);
-  half.planes = WholeBytes(launch.layout, launch.geometry);
+  ConvLaunch readout = launch;
+  readout.layout = ReadoutOf(launch.layout);
+  readout.geometry = GeometryOf(readout.layout, blocks);
+  readout.planes = WholeBytes(launch.layout, launch.geometry);
   cudaLaunchAttribute attribute;
   cudaLaunchConfig_t config = ConfigOf(program, launch.geometry, attribute);
   const auto solvers = std::min<int64_t>(rows.count, program.images_at_once[index]);
   config.gridDim = dim3(static_cast<unsigned>(solvers * blocks));
   config.stream = stream;
-  void* arguments[] = {&launch, &half};
+  void* arguments[] = {&launch, &readout};
   const cudaError_t error = cudaLaunchKernelExC(&config, work.kernel, arguments);
   return error == cudaSuccess ? cudaGetLastError() : error;
 }

@@ -92,10 +92,13 @@ std::string TableMisfit(const ConvModel& model) {
 
 std::string ReadoutMisfit(const ConvModel& model) {
   const ConvReadout& readout = *model.readout;
-  if (model.height % 2 != 0 || model.width % 2 != 0) return "halves a side that is odd";
-  if (readout.hidden < 1 || readout.hidden > kConvChannelsMax) {
+  if (readout.scale != 1 && readout.scale != 2) return "is at neither the whole nor half a side";
+  if (model.height % readout.scale != 0 || model.width % readout.scale != 0) {
+    return "halves a side that is odd";
+  }
+  if (readout.hidden < 1 || readout.hidden > kConvOutputsMax) {
     return "has " + std::to_string(readout.hidden) +
-           " hidden channels; the fused kernel takes 1 to " + std::to_string(kConvChannelsMax);
+           " hidden channels; the fused kernel takes 1 to " + std::to_string(kConvOutputsMax);
   }
   if (readout.middle.size() > kConvMiddleMax) {
     return "has " + std::to_string(readout.middle.size()) +
@@ -110,9 +113,11 @@ std::string ReadoutMisfit(const ConvModel& model) {
               static_cast<size_t>(input == ConvInput::kSlopes ? model.table->evaluations() : 1);
   }
   const auto hidden = static_cast<size_t>(readout.hidden);
-  const auto channels = static_cast<size_t>(model.channels);
-  if (readout.down.size() != hidden * inputs * 4 || readout.down_bias.size() != hidden ||
-      readout.up.size() != channels * 4 * hidden || readout.up_bias.size() != channels * 4) {
+  const auto parts = static_cast<size_t>(readout.parts());
+  const size_t ups = parts * static_cast<size_t>(model.channels);
+  if (readout.down.size() != hidden * inputs * parts || readout.down_bias.size() != hidden ||
+      readout.up.size() != ups * static_cast<size_t>(readout.before_up()) ||
+      readout.up_bias.size() != ups) {
     return "has layers that do not fit each other";
   }
   for (const auto* numbers : {&readout.down, &readout.down_bias, &readout.up, &readout.up_bias}) {
@@ -120,13 +125,15 @@ std::string ReadoutMisfit(const ConvModel& model) {
       return "has a number beyond " + std::to_string(kWeightMax) + ", the fused kernel's limit";
     }
   }
+  int before = readout.hidden;
   for (const ConvLayer& layer : readout.middle) {
-    if (layer.outputs != readout.hidden || layer.activation != ConvActivation::kSilu ||
+    if (layer.activation != ConvActivation::kSilu ||
         layer.inputs != std::vector{ConvInput::kBefore}) {
-      return "has layers of 3x3 that change the number of channels, or are not followed by silu";
+      return "has layers of 3x3 that are not followed by silu, or read more than the one before";
     }
-    const std::string misfit = LayerMisfit(model, layer, readout.hidden);
+    const std::string misfit = LayerMisfit(model, layer, before);
     if (!misfit.empty()) return misfit;
+    before = layer.outputs;
   }
   return "";
 }

@@ -8,10 +8,10 @@
 namespace hyperserve::kernels {
 
 inline constexpr int kConvChannelsMax = 32;    // of the state
-inline constexpr int kConvOutputsMax = 64;     // of a hidden layer
+inline constexpr int kConvOutputsMax = 64;     // of a hidden layer, of a readout too
 inline constexpr int kConvLayersMax = 12;      // of field and correction together
 inline constexpr int kConvEvaluationsMax = 8;  // of a table
-inline constexpr int kConvMiddleMax = 4;       // layers of a readout between the first and the last
+inline constexpr int kConvMiddleMax = 5;       // layers of a readout between the first and the last
 // A border class needs a first, a last and another row and column.
 inline constexpr int kConvPixelsLeast = 3;
 inline constexpr int kConvPixelsMost = 64;

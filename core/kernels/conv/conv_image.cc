@@ -18,6 +18,9 @@ ConvAside AsideOf(ConvInput input) {
   return input == ConvInput::kSlope2 ? kAsideSlope2 : kAsideState0;
 }
 
+// Parts of a layer of a readout.
+int PartsOf(int outputs) { return (outputs + kConvChannelsMax - 1) / kConvChannelsMax; }
+
 bool IsConstant(ConvInput input) { return input == ConvInput::kStep || input == ConvInput::kDepth; }
 
 class Packer {
@@ -52,12 +55,13 @@ class Packer {
   void PackNet(const ConvNet& net) {
     int before = model_.channels;
     for (const ConvLayer& layer : net) {
-      PackLayer(layer, before);
+      Add(PackLayer(layer, before));
+      layout_.planes = std::max(layout_.planes, Padded(layer.outputs) / 8);
       before = layer.outputs;
     }
   }
 
-  void PackLayer(const ConvLayer& layer, int before) {
+  ConvLayerLayout PackLayer(const ConvLayer& layer, int before) {
     ConvLayerLayout made{.offset = static_cast<uint32_t>(bytes_.size()),
                          .outputs = Padded(layer.outputs),
                          .steps_before = Padded(before) / 16,
@@ -76,8 +80,35 @@ class Packer {
     bytes_.resize(bytes_.size() + made.bytes);
     PutWeights(layer, before, made, columns);
     PutFloats(layer, before, made);
-    layout_.planes = std::max(layout_.planes, Padded(layer.outputs) / 8);
+    return made;
+  }
+
+  // The outputs `first` and up to kConvChannelsMax - 1 that follow.
+  static ConvLayer PartOf(const ConvLayer& layer, int first) {
+    const auto outputs = static_cast<size_t>(layer.outputs);
+    const auto begin = static_cast<size_t>(first);
+    const size_t end = std::min(outputs, begin + kConvChannelsMax);
+    const auto cut = [&](const std::vector<float>& values) {
+      const size_t each = values.size() / outputs;
+      return std::vector<float>(values.begin() + static_cast<ptrdiff_t>(begin * each),
+                                values.begin() + static_cast<ptrdiff_t>(end * each));
+    };
+    return {.inputs = layer.inputs,
+            .outputs = static_cast<int>(end - begin),
+            .weight = cut(layer.weight),
+            .bias = cut(layer.bias),
+            .activation = layer.activation,
+            .slopes = cut(layer.slopes)};
+  }
+
+  void PackInParts(const ConvLayer& layer, int before) {
+    ConvLayerLayout made = PackLayer(PartOf(layer, 0), before);
+    made.parts = PartsOf(layer.outputs);
+    for (int part = 1; part < made.parts; ++part) {
+      PackLayer(PartOf(layer, part * kConvChannelsMax), before);
+    }
     Add(made);
+    layout_.readout_planes = std::max(layout_.readout_planes, made.parts * kConvChannelsMax / 8);
   }
 
   // Calls put(input, channel in the weights, channel in the planes) for each channel of a layer.
@@ -145,9 +176,15 @@ class Packer {
   void PackTable(const ConvTable& table) {
     const int n = table.evaluations();
     layout_.evaluations = n;
-    layout_.readout = model_.readout.has_value();
+    int numbers = 2 * n;
+    if (model_.readout) {
+      layout_.readout_scale = model_.readout->scale;
+      layout_.readout_parts = PartsOf(model_.readout->hidden);
+      layout_.readout_planes = layout_.readout_parts * kConvChannelsMax / 8;
+      numbers += layout_.readout_parts + model_.readout->parts();
+    }
     layout_.table = static_cast<uint32_t>(bytes_.size());
-    const int floats = kConvTableFirst + (2 * n + (layout_.readout ? 5 : 0)) * kConvChannelsMax;
+    const int floats = kConvTableFirst + numbers * kConvChannelsMax;
     bytes_.resize(bytes_.size() + static_cast<size_t>(floats) * sizeof(float));
     for (int i = 0; i < n; ++i) {
       PutOfTable(i, static_cast<float>(table.nodes[static_cast<size_t>(i)]));
@@ -160,7 +197,7 @@ class Packer {
       }
     }
     for (Source source = -1; source < n; ++source) PackMaps(table, source);
-    if (layout_.readout) PackReadout(*model_.readout, kConvTableFirst + 2 * n * kConvChannelsMax);
+    if (model_.readout) PackReadout(*model_.readout, kConvTableFirst + 2 * n * kConvChannelsMax);
   }
 
   void PutOfTable(int place, float number) {
@@ -173,23 +210,25 @@ class Packer {
     return table.coefficients.data() + map * channels * channels;
   }
 
-  // Room for so many maps of the channels; the caller puts their weights.
-  ConvLayerLayout MakeMaps(int maps, int gathers) {
+  // Room for so many maps of so many channels; the caller puts their weights.
+  ConvLayerLayout MakeMaps(int maps, int gathers, int inputs) {
     ConvLayerLayout made{.offset = static_cast<uint32_t>(bytes_.size()),
                          .outputs = kConvChannelsMax,
-                         .steps_before = kConvChannelsMax / 16,
+                         .steps_before = Padded(inputs) / 16,
                          .maps = maps,
                          .gathers = gathers};
-    made.bytes = static_cast<uint32_t>(maps + 4 * gathers) * kConvMapBytes;
+    const int taps = layout_.readout_scale * layout_.readout_scale;
+    made.bytes =
+        static_cast<uint32_t>((maps + taps * gathers) * made.steps_before) * kConvMapStepBytes;
     bytes_.resize(bytes_.size() + made.bytes);
     Add(made);
     return made;
   }
 
   void PutMapWeight(const ConvLayerLayout& made, int map, int output, int input, float weight) {
-    const int tile = output / 8 * (kConvChannelsMax / 8) + input / 8;
+    const int tile = output / 8 * 2 * made.steps_before + input / 8;
     const int half = tile * 64 + output % 8 * 8 + input % 8;
-    Put(made.offset + static_cast<uint32_t>(map) * kConvMapBytes +
+    Put(made.offset + static_cast<uint32_t>(map * made.steps_before) * kConvMapStepBytes +
             static_cast<size_t>(half) * sizeof(__half),
         __float2half_rn(weight));
   }
@@ -197,8 +236,9 @@ class Packer {
   // Those of x_0 have no diagonal here.
   void PackMaps(const ConvTable& table, Source source) {
     const int first = std::max(source, 0);
-    const ConvLayerLayout made = MakeMaps(table.evaluations() - first, layout_.readout ? 1 : 0);
-    for (int map = 0; map < made.maps; ++map) {
+    const int of_table = table.evaluations() - first;
+    const ConvLayerLayout made = MakeMaps(of_table, layout_.readout_parts, model_.channels);
+    for (int map = 0; map < of_table; ++map) {
       const float* weights = MapOf(table, first + map, source);
       for (int i = 0; i < model_.channels * model_.channels; ++i) {
         const int output = i / model_.channels, input = i % model_.channels;
@@ -206,7 +246,7 @@ class Packer {
         PutMapWeight(made, map, output, input, aside ? 0.0f : weights[i]);
       }
     }
-    if (layout_.readout) PutGather(*model_.readout, source, made);
+    if (model_.readout) PutGather(*model_.readout, source, made);
   }
 
   // What of `down` reads this source.
@@ -215,15 +255,17 @@ class Packer {
     const ConvInput wanted = source < 0    ? ConvInput::kState0
                              : source == n ? ConvInput::kBefore
                                            : ConvInput::kSlopes;
-    const int inputs = static_cast<int>(readout.down.size()) / (4 * std::max(readout.hidden, 1));
+    const int taps = readout.parts();
+    const int inputs = static_cast<int>(readout.down.size()) / (taps * std::max(readout.hidden, 1));
     int first = 0;
     for (const ConvInput input : readout.inputs) {
       if (input == wanted) {
         if (wanted == ConvInput::kSlopes) first += source * model_.channels;
         for (int output = 0; output < readout.hidden; ++output) {
-          for (int i = 0; i < 4 * model_.channels; ++i) {
-            const int place = (output * inputs + first) * 4 + i;
-            PutMapWeight(made, made.maps + i % 4, output, i / 4,
+          const int of_part = made.maps + output / kConvChannelsMax * taps;
+          for (int i = 0; i < taps * model_.channels; ++i) {
+            const int place = (output * inputs + first) * taps + i;
+            PutMapWeight(made, of_part + i % taps, output % kConvChannelsMax, i / taps,
                          readout.down[static_cast<size_t>(place)]);
           }
         }
@@ -235,20 +277,23 @@ class Packer {
 
   // `floats`: where its biases stand in the table.
   void PackReadout(const ConvReadout& readout, int floats) {
-    PutGather(readout, layout_.evaluations, MakeMaps(0, 1));
-    for (const ConvLayer& layer : readout.middle) PackLayer(layer, readout.hidden);
-    const ConvLayerLayout up = MakeMaps(4, 0);
+    PutGather(readout, layout_.evaluations, MakeMaps(0, layout_.readout_parts, model_.channels));
+    int before = readout.hidden;
+    for (const ConvLayer& layer : readout.middle) {
+      PackInParts(layer, before);
+      before = layer.outputs;
+    }
+    const int parts = readout.parts();
+    const ConvLayerLayout up = MakeMaps(parts, 0, before);
     for (int i = 0; i < readout.hidden; ++i) {
       PutOfTable(floats + i, readout.down_bias[static_cast<size_t>(i)]);
     }
-    for (int i = 0; i < 4 * model_.channels; ++i) {
-      const auto place = static_cast<size_t>(i);
-      const int channel = i / 4, map = i % 4;
-      PutOfTable(floats + (1 + map) * kConvChannelsMax + channel, readout.up_bias[place]);
-      for (int input = 0; input < readout.hidden; ++input) {
-        PutMapWeight(
-            up, map, channel, input,
-            readout.up[place * static_cast<size_t>(readout.hidden) + static_cast<size_t>(input)]);
+    for (int i = 0; i < parts * model_.channels; ++i) {
+      const int channel = i / parts, map = i % parts;
+      PutOfTable(floats + (layout_.readout_parts + map) * kConvChannelsMax + channel,
+                 readout.up_bias[static_cast<size_t>(i)]);
+      for (int input = 0; input < before; ++input) {
+        PutMapWeight(up, map, channel, input, readout.up[static_cast<size_t>(i * before + input)]);
       }
     }
   }

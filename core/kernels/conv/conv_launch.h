@@ -50,9 +50,9 @@ struct ConvLaunch {
 };
 
 // The kernels of one-step methods, of learned tables and of error control. Each takes a ConvLaunch,
-// that of tables another one: the same at half the height and width, for a readout.
+// that of tables another one: the same at the height and width of a readout.
 const void* ConvStepsKernel();
-const void* ConvTableKernel();
+const void* ConvTableKernel(bool readout);
 const void* ConvAdaptiveKernel();
 
 }  // namespace hyperserve::kernels

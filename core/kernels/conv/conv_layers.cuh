@@ -14,6 +14,7 @@
 #include "core/kernels/conv/conv_planes.cuh"
 #include "core/kernels/conv/conv_products.cuh"
 #include "core/kernels/conv/conv_sums.cuh"
+#include "core/kernels/conv/conv_weights.cuh"
 #include "core/kernels/flow/flow_rows.h"
 
 namespace hyperserve::kernels {
@@ -31,8 +32,8 @@ class ConvLayers {
   explicit __device__ ConvLayers(const ConvLaunch& launch)
       : launch_(launch),
         planes_(launch.layout, launch.geometry, launch.planes),
-        weights_(planes_.end()),
-        rest_(weights_ + 2 * launch.layout.layer_bytes) {}
+        weights_(launch, planes_.end()),
+        rest_(weights_.end()) {}
 
   // Layers on other planes with the weights of `before`.
   __device__ ConvLayers(const ConvLaunch& launch, const ConvLayers& before)
@@ -42,7 +43,7 @@ class ConvLayers {
         rest_(planes_.end()) {}
 
   // Goes on after layers of `before`. The weights of the next layer are there.
-  __device__ __forceinline__ void GoOn(const ConvLayers& before) { turn_ = before.turn_; }
+  __device__ __forceinline__ void GoOn(const ConvLayers& before) { weights_.GoOn(before.weights_); }
 
   // Once for each, before ForRows of any.
   __device__ __forceinline__ void Prepare() {
@@ -50,6 +51,7 @@ class ConvLayers {
     planes_.MakeArrivals(rest_);
   }
 
+  __device__ __forceinline__ int tiles() const { return launch_.geometry.tiles; }
   __device__ __forceinline__ ConvPlanes& planes() { return planes_; }
   __device__ __forceinline__ const ConvPlanes& planes() const { return planes_; }
 
@@ -57,7 +59,7 @@ class ConvLayers {
   template <class Solve>
   __device__ __forceinline__ void ForRows(int first, const Solve& solve) {
     if (ConvPlanes::Group() == kConvGroups - 1) PassTurn();
-    Fetch(first, 0);
+    weights_.FetchNow(first);
     planes_.AwaitBlocks();
     const int solvers = static_cast<int>(gridDim.x) / launch_.geometry.blocks;
     for (int64_t row = blockIdx.x / launch_.geometry.blocks; row < launch_.rows.count;
@@ -67,7 +69,7 @@ class ConvLayers {
       solve(row);
       if (!planes_.Fits()) launch_.rows.unfit[row] = kRowUnfit;
     }
-    AwaitFetch();
+    ConvWeights::Await();
     if (ConvPlanes::Group() == 0) AwaitTurn();
   }
 
@@ -98,7 +100,7 @@ class ConvLayers {
       if (aside != kBefore) planes_.Write<kConvChannelsMax>(aside, tile, pairs);
       planes_.Write<kConvChannelsMax>(kBefore, tile, pairs);
     }
-    AwaitFetch();
+    ConvWeights::Await();
     planes_.AwaitWrites(kConvChannelsMax, aside);
   }
 
@@ -114,15 +116,26 @@ class ConvLayers {
     }
   }
 
-  // A layer of a readout, which silu follows.
+  // A layer of a readout, which silu follows, one part after the other.
   __device__ __forceinline__ void RunSilu(int index, int after) {
-    Run<kConvChannelsMax>(
-        index, after, kBefore, [](int, StateSums&) {},
-        [&](const ConvLayerLayout& layer, const float* numbers, int tile, StateSums& sums,
-            StateSums&, StatePairs& pairs) {
-          AddBias(layer, numbers, 0.0f, tile, sums);
-          PackSilu(sums, pairs);
-        });
+    const ConvLayerLayout& layer = launch_.layout.layers[index];
+    uint32_t packed[kGroupTiles][kConvChannelsMax / 4] = {};
+#pragma unroll 1
+    for (int part = 0; part < layer.parts; ++part) {
+      if (part > 0) AwaitNextPart();
+      const float* numbers = NumbersOf(layer);
+      const bool last = part + 1 == layer.parts;
+      weights_.Fetch(last ? after : index, last ? 0 : part + 1);
+      InTurns<kConvChannelsMax>(
+          layer, [](int, StateSums&) {},
+          [&](int t, int tile, StateSums& sums, StateSums&) {
+            StatePairs pairs;
+            AddBias(layer, numbers, 0.0f, tile, sums);
+            PackSilu(sums, pairs);
+            KeepPairs(part * Turns() + t, pairs, packed);
+          });
+    }
+    WriteKept(packed, kBefore, layer.parts);
   }
 
   // The last layer of a net. For each tile load(tile, z) is called before its products, then
@@ -139,41 +152,65 @@ class ConvLayers {
                           });
   }
 
-  // Maps of what is in the planes, then gathers, one after the other. For each tile and map
-  // load(map, tile, z) is called before its products, then end(map, tile, z, pairs) with the map's
-  // value added to z. `pairs`, as the last call leaves them, go into the planes with kWritesPlanes.
-  // A gather's value is right for the first of each two by two pixels.
-  template <class Load, class End>
+  // Maps of what is in the planes, one after the other. For each tile and map load(map, tile, z) is
+  // called before its products, then end(map, tile, z, pairs) with the map's value added to z; at
+  // the end also(layer, weights), for gathers. `pairs`, as the last call for a tile leaves them, go
+  // into the planes with kWritesPlanes.
+  template <class Load, class End, class Also>
   __device__ __forceinline__ void RunMaps(int index, int after, MapsEnd planes_end,
-                                          const Load& load, const End& end) {
+                                          const Load& load, const End& end, const Also& also) {
     const ConvLayerLayout& layer = launch_.layout.layers[index];
-    const uint32_t weights = Weights();
-    Fetch(after, turn_ ^ 1);
+    const uint32_t weights = weights_.now();
+    const uint32_t map_bytes = layer.steps_before * kConvMapStepBytes;
+    weights_.Fetch(after);
     uint32_t packed[kGroupTiles][kConvChannelsMax / 4] = {};
 #pragma unroll 1
     for (int t = 0, tile = ConvPlanes::Group(); tile < launch_.geometry.tiles;
          ++t, tile += kConvGroups) {
       StatePairs pairs = {};
 #pragma unroll 1
-      for (int map = 0; map < layer.maps + layer.gathers; ++map) {
+      for (int map = 0; map < layer.maps; ++map) {
         StateSums z, sums;
         load(map, tile, z);
-        const uint32_t of_map = weights + map * kConvMapBytes;
-        if (map < layer.maps) {
-          Multiply<kConvChannelsMax, 1>(layer, of_map, tile, sums);
-        } else {
-          Multiply<kConvChannelsMax, 4>(layer, of_map, tile, sums);
-        }
+        Multiply<kConvChannelsMax, 1>(layer, weights + map * map_bytes, tile, sums);
         AwaitPixelSums(sums);
         AddScaled(1.0f, sums, z);
         end(map, tile, z, pairs);
       }
-      Keep(t, pairs, packed);
+      KeepPairs(t, pairs, packed);
     }
-    if (planes_end == MapsEnd::kWritesPlanes) return WriteKept(packed, kBefore);
-    AwaitFetch();
+    also(layer, weights);
+    if (planes_end == MapsEnd::kWritesPlanes) return WriteKept(packed, kBefore, 1);
+    ConvWeights::Await();
     planes_.AwaitReads();
-    turn_ ^= 1;
+    weights_.Turn();
+  }
+
+  // Adds a gather of what is in the planes to sums of a tile of a readout, whose planes are `of`;
+  // the readout has a pixel for each kScale by kScale. `weights`: those of the layer.
+  template <int kScale>
+  __device__ __forceinline__ void AddGather(const ConvLayerLayout& layer, uint32_t weights,
+                                            int gather, const ConvPlanes& of, int tile,
+                                            StateSums& sums) const {
+    constexpr int kParts = kScale * kScale, kStateSteps = kConvChannelsMax / 16;
+    weights += (layer.maps + kParts * gather) * kConvStateMapBytes;
+    const ConvOperands operands(0, 0, weights, kStateSteps * 256);
+    uint32_t first = of.FirstPixel(planes_, kScale, tile);
+#pragma unroll 1
+    for (int k = 0; k < kStateSteps; ++k, first += 2 * launch_.geometry.plane_bytes) {
+      uint32_t pixels[kParts][4];
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        LoadPixels(first + (i / 2 * launch_.geometry.pitch + i % 2) * 16, pixels[i]);
+      }
+      BeginPixelSums(sums);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        AddStep(sums, pixels[i], operands, i * (kConvStateMapBytes / 16) + k * 16);
+      }
+      EndPixelSums();
+      AwaitPixelSums(sums);
+    }
   }
 
  private:
@@ -188,21 +225,38 @@ class ConvLayers {
         });
   }
 
-  // The weights in use.
-  __device__ __forceinline__ uint32_t Weights() const {
-    return weights_ + turn_ * launch_.layout.layer_bytes;
+  // What follows the weights in use.
+  __device__ __forceinline__ const float* NumbersOf(const ConvLayerLayout& layer) const {
+    return static_cast<const float*>(__cvta_shared_to_generic(weights_.now() + layer.bias));
   }
 
   template <int kOutputs, class Load, class End>
   __device__ __forceinline__ void Run(int index, int after, int aside, const Load& load,
                                       const End& end) {
     const ConvLayerLayout& layer = launch_.layout.layers[index];
-    const uint32_t weights = Weights();
-    const auto* numbers = static_cast<const float*>(__cvta_shared_to_generic(weights + layer.bias));
-    Fetch(after, turn_ ^ 1);
-    const int tiles = launch_.geometry.tiles;
-    const int turns = (tiles + kConvGroups - 1) / kConvGroups;
+    const float* numbers = NumbersOf(layer);
+    weights_.Fetch(after);
     uint32_t packed[kGroupTiles][kOutputs / 4] = {};
+    InTurns<kOutputs>(layer, load,
+                      [&](int t, int tile, PixelSums<kOutputs>& sums, PixelSums<kOutputs>& z) {
+                        uint32_t pairs[kOutputs / 4];
+                        end(layer, numbers, tile, sums, z, pairs);
+                        KeepPairs(t, pairs, packed);
+                      });
+    WriteKept(packed, aside, 1);
+  }
+
+  // The most tiles that a warpgroup has.
+  __device__ __forceinline__ int Turns() const {
+    return (launch_.geometry.tiles + kConvGroups - 1) / kConvGroups;
+  }
+
+  // Of this group's tile t, `tile` of the block: load(tile, z), then the products with the weights
+  // in use, then end(t, tile, sums, z).
+  template <int kOutputs, class Load, class End>
+  __device__ __forceinline__ void InTurns(const ConvLayerLayout& layer, const Load& load,
+                                          const End& end) {
+    const int tiles = launch_.geometry.tiles, turns = Turns();
     // Loops that are not unrolled: the code must fit into the instruction cache.
 #pragma unroll 1
     for (int t = 0, tile = ConvPlanes::Group(); t < turns; ++t, tile += kConvGroups) {
@@ -211,68 +265,45 @@ class ConvLayers {
         PassTurn();
         continue;
       }
-      uint32_t pairs[kOutputs / 4];
       PixelSums<kOutputs> z, sums;
       load(tile, z);  // on its way beside the products
       AwaitTurn();
-      Multiply<kOutputs, 9>(layer, weights, tile, sums);
+      Multiply<kOutputs, 9>(layer, weights_.now(), tile, sums);
       PassTurn();
       AwaitPixelSums(sums);
-      end(layer, numbers, tile, sums, z, pairs);
-      Keep(t, pairs, packed);
+      end(t, tile, sums, z);
     }
-    WriteKept(packed, aside);
   }
 
+  // Goes on to the next part's weights.
+  __device__ __forceinline__ void AwaitNextPart() {
+    ConvWeights::Await();
+    PublishToPixelSums();
+    __syncthreads();
+    weights_.Turn();
+  }
+
+  // packed[part * Turns() + t]: of tile t of the group.
   template <int kPairs>
   __device__ __forceinline__ void WriteKept(const uint32_t (&packed)[kGroupTiles][kPairs],
-                                            int aside) {
-    AwaitFetch();
+                                            int aside, int parts) {
+    ConvWeights::Await();
     planes_.AwaitReads();
-    turn_ ^= 1;
+    weights_.Turn();
 #pragma unroll 1
-    for (int t = 0, tile = ConvPlanes::Group(); tile < launch_.geometry.tiles;
-         ++t, tile += kConvGroups) {
-      uint32_t pairs[kPairs];
-      Take(t, packed, pairs);
-      planes_.Write<4 * kPairs>(kBefore, tile, pairs);
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll 1
+      for (int t = 0, tile = ConvPlanes::Group(); tile < launch_.geometry.tiles;
+           ++t, tile += kConvGroups) {
+        uint32_t pairs[kPairs];
+        TakePairs(part * Turns() + t, packed, pairs);
+        planes_.Write<4 * kPairs>(kBefore, tile, pairs, part * kPairs / 2);
+      }
     }
-    planes_.AwaitWrites(4 * kPairs, aside);
+    planes_.AwaitWrites(4 * kPairs * parts, aside);
   }
 
-  // Warpgroups start their products one after the other, so that one activates sums while the next
-  // has the tensor cores. Every group takes every turn. Named barriers from 1 on, one for a group.
-  static __device__ __forceinline__ void AwaitTurn() {
-    asm volatile("bar.sync %0, 256;" ::"r"(1 + ConvPlanes::Group()) : "memory");
-  }
-  static __device__ __forceinline__ void PassTurn() {
-    asm volatile("bar.arrive %0, 256;" ::"r"(1 + (ConvPlanes::Group() + 1) % kConvGroups)
-                 : "memory");
-  }
-
-  // kept[t] = pairs and pairs = kept[t], in registers: their numbers must be constants.
-  template <int kPairs>
-  static __device__ __forceinline__ void Keep(int t, const uint32_t (&pairs)[kPairs],
-                                              uint32_t (&kept)[kGroupTiles][kPairs]) {
-#pragma unroll
-    for (int i = 0; i < kGroupTiles; ++i) {
-#pragma unroll
-      for (int k = 0; k < kPairs; ++k) kept[i][k] = i == t ? pairs[k] : kept[i][k];
-    }
-  }
-  template <int kPairs>
-  static __device__ __forceinline__ void Take(int t, const uint32_t (&kept)[kGroupTiles][kPairs],
-                                              uint32_t (&pairs)[kPairs]) {
-#pragma unroll
-    for (int k = 0; k < kPairs; ++k) pairs[k] = kept[0][k];
-#pragma unroll
-    for (int i = 1; i < kGroupTiles; ++i) {
-#pragma unroll
-      for (int k = 0; k < kPairs; ++k) pairs[k] = i == t ? kept[i][k] : pairs[k];
-    }
-  }
-
-  // kTaps: 9; 4: the pixel itself, those right of it, below and both; 1: the pixel itself.
+  // kTaps: 9, or 1: the pixel itself.
   template <int kOutputs, int kTaps>
   __device__ __forceinline__ void Multiply(const ConvLayerLayout& layer, uint32_t weights, int tile,
                                            PixelSums<kOutputs>& sums) const {
@@ -293,8 +324,7 @@ class ConvLayers {
       BeginPixelSums(sums);
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) {
-        const int row = kTaps == 9 ? tap / 3 : 1 + tap / 2;
-        const int column = kTaps == 9 ? tap % 3 : 1 + tap % 2;
+        const int row = kTaps == 9 ? tap / 3 : 1, column = kTaps == 9 ? tap % 3 : 1;
         AddStep(sums, operands, first + row * launch_.geometry.pitch + column,
                 tap * tap_move + k * 16);
       }
@@ -356,25 +386,10 @@ class ConvLayers {
     }
   }
 
-  // Starts copying a layer's weights.
-  __device__ __forceinline__ void Fetch(int index, uint32_t turn) const {
-    const ConvLayerLayout& layer = launch_.layout.layers[index];
-    const uint4* from = launch_.image + layer.offset / 16;
-    const uint32_t to = weights_ + turn * launch_.layout.layer_bytes;
-    for (uint32_t i = threadIdx.x; i < layer.bytes / 16; i += kConvThreads) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i * 16), "l"(from + i)
-                   : "memory");
-    }
-  }
-
-  static __device__ __forceinline__ void AwaitFetch() {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-  }
-
   const ConvLaunch& launch_;
   ConvPlanes planes_;
-  const uint32_t weights_, rest_;  // in shared memory; rest_: what no planes and weights take
-  uint32_t turn_ = 0;              // of the two places of weights
+  ConvWeights weights_;
+  const uint32_t rest_;  // in shared memory: what no planes and weights take
 };
 
 }  // namespace hyperserve::kernels

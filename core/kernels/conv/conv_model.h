@@ -41,18 +41,22 @@ struct ConvTable {
   int evaluations() const { return static_cast<int>(nodes.size()); }
 };
 
-// The net g of a table, at half of the state's resolution. Each activation is silu.
+// The net g of a table, at half of the state's resolution or at the state's own. Each activation is
+// silu.
 struct ConvReadout {
   // kBefore (x_n), kState0 and kSlopes in any order.
   std::vector<ConvInput> inputs;
+  int scale = 2;  // 1: at the state's resolution
   int hidden = 0;
-  // A 2x2 convolution of stride 2, which silu follows, and its transpose at the end: what
-  // pixel_unshuffle before and pixel_shuffle after a 1x1 convolution are.
-  std::vector<float> down;       // [hidden, inputs, 2, 2]
-  std::vector<float> down_bias;  // [hidden]
-  ConvNet middle;                // 3x3, from `hidden` channels to as many
-  std::vector<float> up;         // [channels, 2, 2, hidden]
-  std::vector<float> up_bias;    // [channels, 2, 2]
+  // A convolution of scale x scale with that stride, which silu follows, and its transpose at the
+  // end: what pixel_unshuffle before and pixel_shuffle after a 1x1 convolution are.
+  std::vector<float> down;                     // [hidden, inputs, scale, scale]
+  std::vector<float> down_bias;                // [hidden]
+  ConvNet middle;                              // 3x3, the first of `hidden` channels
+  std::vector<float> up;                       // [channels, scale, scale, channels before]
+  std::vector<float> up_bias;                  // [channels, scale, scale]
+  int parts() const { return scale * scale; }  // pixels of the state to one of the net
+  int before_up() const { return middle.empty() ? hidden : middle.back().outputs; }
 };
 
 // States are [channels, height, width]. A model with a table is solved by the table.

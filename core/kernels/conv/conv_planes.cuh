@@ -135,50 +135,49 @@ class ConvPlanes {
     }
   }
 
-  // Puts a tile into planes (a ConvAside), and its outer rows into the borders of the blocks beside
-  // this one.
+  // Puts a tile into planes (a ConvAside) from the plane `first` of them on, and its outer rows
+  // into the borders of the blocks beside this one.
   template <int kOutputs>
-  __device__ __forceinline__ void Write(int where, int tile,
-                                        const uint32_t (&packed)[kOutputs / 4]) {
+  __device__ __forceinline__ void Write(int where, int tile, const uint32_t (&packed)[kOutputs / 4],
+                                        int first = 0) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const ConvPixel pixel = PixelOf(tile, h);
-      if (pixel.valid) WritePixel<kOutputs>(where, pixel, h, packed);
+      if (pixel.valid) WritePixel<kOutputs>(where, first, pixel, h, packed);
     }
   }
 
-  // The same for a tile of an image of twice the height and width, whose planes are `whole`: of
-  // each two by two pixels the first.
-  template <int kOutputs>
-  __device__ __forceinline__ void WriteHalf(const ConvPlanes& whole, int tile,
-                                            const uint32_t (&packed)[kOutputs / 4]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      ConvPixel pixel = whole.PixelOf(tile, h);
-      if (!pixel.valid || pixel.row % 2 != 0 || pixel.column % 2 != 0) continue;
-      pixel.row /= 2, pixel.column /= 2;
-      pixel.place = (pixel.row + 1) * geometry_.pitch + pixel.column + 1;
-      WritePixel<kOutputs>(kBefore, pixel, h, packed);
-    }
+  // For LoadPixels: of the pixels in `whole`, an image of `scale` times the height and width, that
+  // the lane's pixel of a tile stands for, the first. Pixels outside of the image stand for any.
+  __device__ __forceinline__ uint32_t FirstPixel(const ConvPlanes& whole, int scale,
+                                                 int tile) const {
+    const int pixel =
+        tile * kTilePixels + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() % 16;
+    int row = pixel * geometry_.pitch_inverse >> 16, column = pixel - row * geometry_.pitch;
+    if (row >= rows_ || column >= layout_.width) row = column = 0;
+    const int place = (scale * row + 1) * whole.geometry_.pitch + scale * column + 1;
+    return whole.base_ + Lane() / 16 * whole.geometry_.plane_bytes + place * 16;
   }
 
-  // Adds to an image of twice the height and width, at the pixel `part` (2 row + column) of each
-  // two by two.
+  // Adds to an image of `scale` times the height and width, at the pixel `part` (scale row +
+  // column) of each scale by scale.
   template <int kOutputs>
-  __device__ __forceinline__ void AddToDouble(float* to, int part, int tile,
-                                              const PixelSums<kOutputs>& sums) const {
+  __device__ __forceinline__ void AddToWhole(float* to, int scale, int part, int tile,
+                                             const PixelSums<kOutputs>& sums) const {
+    const uint32_t row_of_part = part >> (scale - 1), column_of_part = part & (scale - 1);
+    const uint32_t pixels = scale * scale * pixels_;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const ConvPixel pixel = PixelOf(tile, h);
       if (!pixel.valid) continue;
-      const uint32_t row = 2 * (row_0_ + pixel.row) + part / 2;
-      const uint32_t first = row * 2 * layout_.width + 2 * pixel.column + part % 2;
+      const uint32_t row = scale * (row_0_ + pixel.row) + row_of_part;
+      const uint32_t first = scale * (row * layout_.width + pixel.column) + column_of_part;
 #pragma unroll
       for (int i = 0; i < kOutputs / 8; ++i) {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           const int channel = 8 * i + 2 * (Lane() % 4) + k;
-          if (channel < layout_.channels) to[first + channel * 4 * pixels_] += sums.v[i][2 * h + k];
+          if (channel < layout_.channels) to[first + channel * pixels] += sums.v[i][2 * h + k];
         }
       }
     }
@@ -259,10 +258,10 @@ class ConvPlanes {
   }
 
   template <int kOutputs>
-  __device__ __forceinline__ void WritePixel(int where, const ConvPixel& pixel, int h,
+  __device__ __forceinline__ void WritePixel(int where, int first, const ConvPixel& pixel, int h,
                                              const uint32_t (&packed)[kOutputs / 4]) {
     const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
-    const uint32_t to = planes + pixel.place * 16 + Lane() % 4 * 4;
+    const uint32_t to = planes + first * geometry_.plane_bytes + pixel.place * 16 + Lane() % 4 * 4;
 #pragma unroll
     for (int i = 0; i < kOutputs / 8; ++i) {
       const uint32_t pair = packed[2 * i + h];
@@ -335,5 +334,14 @@ class ConvPlanes {
   uint32_t phases_ = 0;     // a bit of each
   __half2 extreme_;
 };
+
+// Warpgroups start their products one after the other, so that one activates sums while the next
+// has the tensor cores. Every group takes every turn. Named barriers from 1 on, one for a group.
+__device__ __forceinline__ void AwaitTurn() {
+  asm volatile("bar.sync %0, 256;" ::"r"(1 + ConvPlanes::Group()) : "memory");
+}
+__device__ __forceinline__ void PassTurn() {
+  asm volatile("bar.arrive %0, 256;" ::"r"(1 + (ConvPlanes::Group() + 1) % kConvGroups) : "memory");
+}
 
 }  // namespace hyperserve::kernels

@@ -26,6 +26,15 @@ struct PixelSums {
   float v[kColumns / 8][4];
 };
 
+// A step's pixels in registers, wherever each of them stands. `pixel`: the address of pixel
+// lane % 16 of the warp in the first of two planes, or, of lanes from 16 on, in the second.
+__device__ __forceinline__ void LoadPixels(uint32_t pixel, uint32_t (&a)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(pixel)
+               : "memory");
+}
+
 #if HYPERSERVE_CONV_WGMMA
 
 // Both operands as the hardware describes them, in units of 16 bytes: an address below 2^18 and the
@@ -61,6 +70,18 @@ HS_ADD(48, HS_R48, "%24", "%25", "%26", "%27", HS_SUMS(0), HS_SUMS(1), HS_SUMS(2
        HS_SUMS(4), HS_SUMS(5))
 HS_ADD(64, HS_R64, "%32", "%33", "%34", "%35", HS_SUMS(0), HS_SUMS(1), HS_SUMS(2), HS_SUMS(3),
        HS_SUMS(4), HS_SUMS(5), HS_SUMS(6), HS_SUMS(7))
+
+// The same of pixels in registers.
+__device__ __forceinline__ void AddStep(PixelSums<32>& d, const uint32_t (&pixels)[4],
+                                        const ConvOperands& o, uint32_t b_move) {
+  asm volatile(
+      "{ .reg .pred keep; .reg .b64 b; setp.eq.u32 keep, 0, 0; mov.b64 b, {%20, %21}; "
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" HS_R32
+      "}, {%16, %17, %18, %19}, b, keep, 1, 1, 0; }"
+      : HS_SUMS(0), HS_SUMS(1), HS_SUMS(2), HS_SUMS(3)
+      : "r"(pixels[0]), "r"(pixels[1]), "r"(pixels[2]), "r"(pixels[3]), "r"(o.b + b_move),
+        "r"(o.b_stride));
+}
 
 // Before AddSteps that follow other uses of the sums.
 template <int kColumns>
@@ -103,14 +124,9 @@ struct ConvOperands {
 };
 
 template <int kColumns>
-__device__ __forceinline__ void AddStep(PixelSums<kColumns>& d, const ConvOperands& o,
-                                        uint32_t a_move, uint32_t b_move) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const uint32_t pixel = o.a + a_move * 16 + (lane / 16) * o.plane + (warp * 16 + lane % 16) * 16;
-  uint32_t a[4];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(pixel));
+__device__ __forceinline__ void AddStep(PixelSums<kColumns>& d, const uint32_t (&a)[4],
+                                        const ConvOperands& o, uint32_t b_move) {
+  const uint32_t lane = threadIdx.x % 32;
   // Four tiles at once: two of outputs, two of inputs; eight lanes name the rows of each.
   const uint32_t weight =
       o.b + b_move * 16 + lane / 8 % 2 * 128 + lane / 16 * o.stride + lane % 8 * 16;
@@ -129,6 +145,15 @@ __device__ __forceinline__ void AddStep(PixelSums<kColumns>& d, const ConvOperan
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[2 * j]), "r"(b[2 * j + 1]));
     }
   }
+}
+
+template <int kColumns>
+__device__ __forceinline__ void AddStep(PixelSums<kColumns>& d, const ConvOperands& o,
+                                        uint32_t a_move, uint32_t b_move) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  uint32_t a[4];
+  LoadPixels(o.a + a_move * 16 + (lane / 16) * o.plane + (warp * 16 + lane % 16) * 16, a);
+  AddStep(d, a, o, b_move);
 }
 
 template <int kColumns>

@@ -70,6 +70,28 @@ __device__ __forceinline__ void AddScaled(float scale, const StateSums& x, State
   }
 }
 
+// kept[t] = pairs and pairs = kept[t], in registers: their numbers must be constants.
+template <int kTiles, int kPairs>
+__device__ __forceinline__ void KeepPairs(int t, const uint32_t (&pairs)[kPairs],
+                                          uint32_t (&kept)[kTiles][kPairs]) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) kept[i][k] = i == t ? pairs[k] : kept[i][k];
+  }
+}
+template <int kTiles, int kPairs>
+__device__ __forceinline__ void TakePairs(int t, const uint32_t (&kept)[kTiles][kPairs],
+                                          uint32_t (&pairs)[kPairs]) {
+#pragma unroll
+  for (int k = 0; k < kPairs; ++k) pairs[k] = kept[0][k];
+#pragma unroll
+  for (int i = 1; i < kTiles; ++i) {
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) pairs[k] = i == t ? kept[i][k] : pairs[k];
+  }
+}
+
 __device__ __forceinline__ void PackState(const StateSums& z, StatePairs& packed) {
 #pragma unroll
   for (int i = 0; i < kConvChannelsMax / 8; ++i) {

@@ -12,18 +12,23 @@
 namespace hyperserve::kernels {
 namespace {
 
-// Vector j is x_{j+1}, with what is known of its sum; vector n that of the readout's first layer.
+// Vector j is x_{j+1}, with what is known of its sum; vectors from n on those of the parts of the
+// readout's first layer.
+template <bool kReadout>
 class ConvTableSolver {
  public:
-  __device__ ConvTableSolver(const ConvLaunch& launch, const ConvLaunch& half)
-      : launch_(launch), layers_(launch), half_(half, layers_), n_(launch.layout.evaluations) {}
+  __device__ ConvTableSolver(const ConvLaunch& launch, const ConvLaunch& readout)
+      : launch_(launch),
+        layers_(launch),
+        readout_(readout, layers_),
+        n_(launch.layout.evaluations) {}
 
   __device__ __forceinline__ void Run() {
     layers_.Prepare();
-    if (launch_.layout.readout) half_.Prepare();
+    if constexpr (kReadout) readout_.Prepare();
     layers_.ForRows(MapsOf(-1), [&](int64_t row) {
       Solve(row);
-      if (!half_.planes().Fits()) launch_.rows.unfit[row] = kRowUnfit;
+      if (kReadout && !readout_.planes().Fits()) launch_.rows.unfit[row] = kRowUnfit;
     });
   }
 
@@ -36,19 +41,19 @@ class ConvTableSolver {
   __device__ __forceinline__ void Solve(int64_t row) {
     z0_ = layers_.planes().Row(launch_.rows.z0, row);
     z1_ = layers_.planes().Row(launch_.rows.z1, row);
-    half_.planes().StartRow();
+    readout_.planes().StartRow();
     layers_.Fill(kBefore, [&](int tile, StatePairs& pairs) {
       StateSums z;
       layers_.planes().Read(z0_, tile, z);
       PackState(z, pairs);
     });
-    const int sources = launch_.layout.readout ? n_ + 1 : n_;
+    const int sources = kReadout ? n_ + 1 : n_;
 #pragma unroll 1
     for (int source = -1; source < sources; ++source) {
       if (source >= 0 && source < n_) Evaluate(source);
       Map(source);
     }
-    if (launch_.layout.readout) AddReadout();
+    if constexpr (kReadout) AddReadout();
   }
 
   __device__ __forceinline__ void Evaluate(int slope) {
@@ -63,7 +68,7 @@ class ConvTableSolver {
 
   __device__ __forceinline__ int AfterMaps(int source) const {
     if (source + 1 < n_) return 0;
-    if (!launch_.layout.readout) return MapsOf(-1);
+    if constexpr (!kReadout) return MapsOf(-1);
     return MapsOf(source + 1);
   }
 
@@ -79,21 +84,51 @@ class ConvTableSolver {
         [&](int map, int tile, StateSums& x) {
           if (source >= 0) return ConvPlanes::Load(layers_.Vector(first + map), tile, x);
           if (map == 0) layers_.planes().Read(z0_, tile, state);
-          map < n_ ? Begin(map, state, x) : SetAll(Biases(0), x);
+          Begin(map, state, x);
         },
         [&](int map, int tile, StateSums& x, StatePairs& pairs) {
-          if (source == n_) {
-            PackSilu(x, pairs);
-            half_.planes().WriteHalf<kConvChannelsMax>(layers_.planes(), tile, pairs);
-            return;
-          }
           if (map > 0 || !is_slope) {
             return ConvPlanes::Save(layers_.Vector(first + map), tile, x);
           }
           PackState(x, pairs);
           if (source + 1 == n_) layers_.planes().Store(z1_, tile, x);
+        },
+        [&](const ConvLayerLayout& layer, uint32_t weights) {
+          if constexpr (kReadout) Gather(source, layer, weights);
         });
-    if (source == n_) half_.planes().AwaitWrites(kConvChannelsMax, kBefore);
+    if (kReadout && source == n_) {
+      readout_.planes().AwaitWrites(launch_.layout.readout_parts * kConvChannelsMax, kBefore);
+    }
+  }
+
+  // The part of a readout's first layer that reads this source.
+  __device__ __forceinline__ void Gather(int source, const ConvLayerLayout& layer,
+                                         uint32_t weights) {
+#pragma unroll 1
+    for (int tile = ConvPlanes::Group(); tile < readout_.tiles(); tile += kConvGroups) {
+#pragma unroll 1
+      for (int part = 0; part < layer.gathers; ++part) {
+        StateSums x;
+        if (source < 0) {
+          SetAll(Biases(part), x);
+        } else {
+          ConvPlanes::Load(layers_.Vector(n_ + part), tile, x);
+        }
+        if (launch_.layout.readout_scale == 2) {
+          layers_.AddGather<2>(layer, weights, part, readout_.planes(), tile, x);
+        } else {
+          layers_.AddGather<1>(layer, weights, part, readout_.planes(), tile, x);
+        }
+        if (source < n_) {
+          ConvPlanes::Save(layers_.Vector(n_ + part), tile, x);
+          continue;
+        }
+        StatePairs pairs;
+        PackSilu(x, pairs);
+        readout_.planes().Write<kConvChannelsMax>(kBefore, tile, pairs,
+                                                  part * kConvChannelsMax / 8);
+      }
+    }
   }
 
   // x = diagonal of a_j * z + c_j.
@@ -110,7 +145,7 @@ class ConvTableSolver {
     }
   }
 
-  // Those of a readout: of its first layer, then of the four parts of its last.
+  // Those of a readout: of the parts of its first layer, then of those of its last.
   __device__ __forceinline__ const float* Biases(int place) const {
     return layers_.Numbers(launch_.layout.table) + kConvTableFirst +
            (2 * n_ + place) * kConvChannelsMax;
@@ -126,36 +161,42 @@ class ConvTableSolver {
     }
   }
 
-  // z1 += g, from its first layer's values in the planes of half the resolution.
+  // z1 += g, from its first layer's values in the planes of the readout.
   __device__ __forceinline__ void AddReadout() {
-    half_.GoOn(layers_);
-    const int up = launch_.layout.layers_count - 1;
+    readout_.GoOn(layers_);
+    const int up = launch_.layout.layers_count - 1, parts = launch_.layout.readout_parts;
 #pragma unroll 1
-    for (int layer = MapsOf(n_) + 1; layer < up; ++layer) half_.RunSilu(layer, layer + 1);
-    half_.RunMaps(
+    for (int layer = MapsOf(n_) + 1; layer < up; ++layer) readout_.RunSilu(layer, layer + 1);
+    readout_.RunMaps(
         up, MapsOf(-1), MapsEnd::kKeepsPlanes,
-        [&](int map, int, StateSums& g) { SetAll(Biases(1 + map), g); },
+        [&](int map, int, StateSums& g) { SetAll(Biases(parts + map), g); },
         [&](int map, int tile, StateSums& g, StatePairs&) {
-          half_.planes().AddToDouble(z1_, map, tile, g);
-        });
-    layers_.GoOn(half_);
+          readout_.planes().AddToWhole(z1_, launch_.layout.readout_scale, map, tile, g);
+        },
+        [](const ConvLayerLayout&, uint32_t) {});
+    layers_.GoOn(readout_);
   }
 
   const ConvLaunch& launch_;
-  ConvLayers layers_, half_;
+  ConvLayers layers_, readout_;
   const int n_;
   const float* z0_ = nullptr;
   float* z1_ = nullptr;
 };
 
+// With a readout or without: the code of one that is not run would slow the other.
+template <bool kReadout>
 __global__ void __launch_bounds__(kConvThreads, 1)
     TableKernel(const __grid_constant__ ConvLaunch launch,
-                const __grid_constant__ ConvLaunch half) {
-  ConvTableSolver(launch, half).Run();
+                const __grid_constant__ ConvLaunch readout) {
+  ConvTableSolver<kReadout>(launch, readout).Run();
 }
 
 }  // namespace
 
-const void* ConvTableKernel() { return reinterpret_cast<const void*>(TableKernel); }
+const void* ConvTableKernel(bool readout) {
+  return readout ? reinterpret_cast<const void*>(TableKernel<true>)
+                 : reinterpret_cast<const void*>(TableKernel<false>);
+}
 
 }  // namespace hyperserve::kernels

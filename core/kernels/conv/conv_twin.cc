@@ -128,20 +128,27 @@ Numbers ReadoutInputs(const ConvReadout& readout, const Numbers& first, const Nu
   return inputs;
 }
 
-// The 2x2 convolution of stride 2 with silu.
-Numbers Down(const ConvModel& half, const ConvReadout& readout, const Numbers& x) {
-  const auto pixels = static_cast<size_t>(half.height) * static_cast<size_t>(half.width);
-  const auto width = static_cast<size_t>(half.width);
-  const size_t inputs = x.size() / (4 * pixels);
+// Where the pixel of the state stands that is part `i` of a pixel of the net; i goes over channels,
+// then over rows and columns of a part.
+size_t PartOf(const ConvModel& net, int scale, size_t i, size_t pixel) {
+  const auto width = static_cast<size_t>(net.width), side = static_cast<size_t>(scale);
+  const size_t pixels = static_cast<size_t>(net.height) * width, parts = side * side;
+  const size_t row = side * (pixel / width) + i % parts / side;
+  const size_t column = side * (pixel % width) + i % side;
+  return i / parts * parts * pixels + row * side * width + column;
+}
+
+// The first convolution with silu.
+Numbers Down(const ConvModel& net, const ConvReadout& readout, const Numbers& x) {
+  const auto pixels = static_cast<size_t>(net.height) * static_cast<size_t>(net.width);
+  const size_t inputs = x.size() / pixels;
   const ConvLayer silu{.inputs = {}, .activation = ConvActivation::kSilu};
   Numbers y;
   for (size_t output = 0; output < readout.down_bias.size(); ++output) {
     for (size_t pixel = 0; pixel < pixels; ++pixel) {
       double sum = readout.down_bias[output];
-      for (size_t i = 0; i < 4 * inputs; ++i) {
-        const size_t row = 2 * (pixel / width) + i / 2 % 2, column = 2 * (pixel % width) + i % 2;
-        sum += readout.down[output * 4 * inputs + i] *
-               x[i / 4 * 4 * pixels + row * 2 * width + column];
+      for (size_t i = 0; i < inputs; ++i) {
+        sum += readout.down[output * inputs + i] * x[PartOf(net, readout.scale, i, pixel)];
       }
       y.push_back(Activate(silu, output, sum));
     }
@@ -150,15 +157,14 @@ Numbers Down(const ConvModel& half, const ConvReadout& readout, const Numbers& x
 }
 
 // y += the transpose of such a convolution of h.
-void AddUp(const ConvModel& half, const ConvReadout& readout, const Numbers& h, Numbers& y) {
-  const auto pixels = static_cast<size_t>(half.height) * static_cast<size_t>(half.width);
-  const auto width = static_cast<size_t>(half.width), hidden = h.size() / pixels;
+void AddUp(const ConvModel& net, const ConvReadout& readout, const Numbers& h, Numbers& y) {
+  const auto pixels = static_cast<size_t>(net.height) * static_cast<size_t>(net.width);
+  const size_t hidden = h.size() / pixels;
   for (size_t i = 0; i < readout.up_bias.size(); ++i) {  // channel, row, column
     for (size_t pixel = 0; pixel < pixels; ++pixel) {
       double sum = readout.up_bias[i];
       for (size_t k = 0; k < hidden; ++k) sum += readout.up[i * hidden + k] * h[k * pixels + pixel];
-      const size_t row = 2 * (pixel / width) + i / 2 % 2, column = 2 * (pixel % width) + i % 2;
-      y[i / 4 * 4 * pixels + row * 2 * width + column] += sum;
+      y[PartOf(net, readout.scale, i, pixel)] += sum;
     }
   }
 }
@@ -183,10 +189,11 @@ Numbers SolveByTable(const ConvModel& model, const ConvTable& table, const Numbe
   }
   if (!model.readout) return x;
   const ConvReadout& readout = *model.readout;
-  const ConvModel half{
-      .channels = readout.hidden, .height = model.height / 2, .width = model.width / 2};
-  const Numbers h = Down(half, readout, ReadoutInputs(readout, first, x, slopes));
-  AddUp(half, readout, Evaluate(half, readout.middle, h, {}), x);
+  const ConvModel net{.channels = readout.hidden,
+                      .height = model.height / readout.scale,
+                      .width = model.width / readout.scale};
+  const Numbers h = Down(net, readout, ReadoutInputs(readout, first, x, slopes));
+  AddUp(net, readout, Evaluate(net, readout.middle, h, {}), x);
   return x;
 }
 

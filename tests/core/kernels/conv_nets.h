@@ -67,8 +67,10 @@ inline kernels::ConvTable RandomConvTable(int channels, int evaluations, unsigne
   return table;
 }
 
-// A readout of a table of so many evaluations, that reads everything.
-inline kernels::ConvReadout RandomConvReadout(int channels, int evaluations, int hidden, int middle,
+// A readout of a table of so many evaluations, that reads everything. `widths`: of its first layer
+// and of those of 3x3.
+inline kernels::ConvReadout RandomConvReadout(int channels, int evaluations,
+                                              const std::vector<int>& widths, int scale,
                                               unsigned seed) {
   using kernels::ConvInput;
   std::mt19937 random(seed);
@@ -78,19 +80,29 @@ inline kernels::ConvReadout RandomConvReadout(int channels, int evaluations, int
     for (int i = 0; i < count; ++i) values.push_back(uniform(random));
   };
   kernels::ConvReadout readout{
-      .inputs = {ConvInput::kState0, ConvInput::kSlopes, ConvInput::kBefore}, .hidden = hidden};
-  const int inputs = channels * (evaluations + 2);
-  fill(readout.down, hidden * inputs * 4, inputs * 4);
-  fill(readout.down_bias, hidden, 4);
-  const kernels::ConvModel half{.channels = hidden};
-  for (int i = 0; i < middle; ++i) {
-    readout.middle.push_back(RandomConvNet(kernels::ConvActivation::kNone, {ConvInput::kBefore},
-                                           half, {}, seed + 1 + static_cast<unsigned>(i))[0]);
-    readout.middle.back().activation = kernels::ConvActivation::kSilu;
+      .inputs = {ConvInput::kState0, ConvInput::kSlopes, ConvInput::kBefore},
+      .scale = scale,
+      .hidden = widths[0]};
+  const int inputs = channels * (evaluations + 2) * readout.parts();
+  fill(readout.down, widths[0] * inputs, inputs);
+  fill(readout.down_bias, widths[0], 4);
+  for (size_t i = 1; i < widths.size(); ++i) {
+    const kernels::ConvModel before{.channels = widths[i - 1]};
+    readout.middle.push_back(RandomConvNet(kernels::ConvActivation::kSilu, {ConvInput::kBefore},
+                                           before, {widths[i]},
+                                           seed + static_cast<unsigned>(i))[0]);
   }
-  fill(readout.up, channels * 4 * hidden, hidden);
-  fill(readout.up_bias, channels * 4, 4);
+  const int ups = channels * readout.parts();
+  fill(readout.up, ups * widths.back(), widths.back());
+  fill(readout.up_bias, ups, 4);
   return readout;
+}
+
+// One at half the resolution, with so many layers of 3x3.
+inline kernels::ConvReadout RandomConvReadout(int channels, int evaluations, int hidden, int middle,
+                                              unsigned seed) {
+  return RandomConvReadout(channels, evaluations,
+                           std::vector<int>(static_cast<size_t>(middle) + 1, hidden), 2, seed);
 }
 
 // A softplus field, and a rectifier correction that reads state, slope_1 and step.

@@ -100,19 +100,32 @@ class Packed {
   ConvProgram program_;
 };
 
-// The norm of the error over that of z1 - offset z0.
-double Error(const ConvModel& model, const ConvPlan& plan, double offset,
-             const std::vector<float>& z0, const std::vector<float>& z1) {
-  double error = 0.0, norm = 0.0;
+// z1 of the twin.
+std::vector<double> TwinEnds(const ConvModel& model, const ConvPlan& plan,
+                             const std::vector<float>& z0) {
+  std::vector<double> ends;
   for (size_t begin = 0; begin < z0.size(); begin += ElementsOf(model)) {
     const std::vector<double> from(z0.begin() + begin, z0.begin() + begin + ElementsOf(model));
     const std::vector<double> to = TwinConvSolve(model, plan, from);
-    for (size_t i = 0; i < to.size(); ++i) {
-      error += std::pow(z1[begin + i] - to[i], 2.0);
-      norm += std::pow(to[i] - offset * from[i], 2.0);
-    }
+    ends.insert(ends.end(), to.begin(), to.end());
+  }
+  return ends;
+}
+
+// The norm of the error over that of z1 - offset z0; `ends`: z1 of the twin.
+double Error(const std::vector<double>& ends, double offset, const std::vector<float>& z0,
+             const std::vector<float>& z1) {
+  double error = 0.0, norm = 0.0;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    error += std::pow(z1[i] - ends[i], 2.0);
+    norm += std::pow(ends[i] - offset * z0[i], 2.0);
   }
   return std::sqrt(error / norm);
+}
+
+double Error(const ConvModel& model, const ConvPlan& plan, double offset,
+             const std::vector<float>& z0, const std::vector<float>& z1) {
+  return Error(TwinEnds(model, plan, z0), offset, z0, z1);
 }
 
 ConvPlan HyperHeun(int steps) {
@@ -214,26 +227,61 @@ TEST(ConvTest, TablesAreThoseOfTheTwin) {
   }
 }
 
+struct ReadoutCase {
+  int channels, height, width, evaluations, scale;
+  std::vector<int> widths;
+};
+
+// A field as wide as that of the shipped models, without which there is no room for wide readouts.
+ConvModel WithReadout(const ReadoutCase& one) {
+  ConvModel model{.channels = one.channels, .height = one.height, .width = one.width};
+  model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model, {46, 46}, 21);
+  model.table = RandomConvTable(one.channels, one.evaluations, 22);
+  model.readout = RandomConvReadout(one.channels, one.evaluations, one.widths, one.scale, 23);
+  return model;
+}
+
 // The readout's own error is that of its products.
-TEST(ConvTest, ReadoutsAreThoseOfTheTwin) {
-  for (const auto& [channels, height, width, hidden] :
-       {std::array{32, 28, 28, 32}, std::array{12, 14, 10, 24}}) {
-    for (const int evaluations : {1, 3, kConvEvaluationsMax}) {
-      ConvModel model{.channels = channels, .height = height, .width = width};
-      model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model, {46}, 21);
-      model.table = RandomConvTable(channels, evaluations, 22);
-      model.readout =
-          RandomConvReadout(channels, evaluations, hidden, evaluations == 1 ? 0 : 3, 23);
-      const Packed packed(model);
-      const std::vector<float> z0 = Normals(3 * ElementsOf(model), 24);
-      for (const int blocks : packed.blocks()) {
-        const Solved solved = packed.Solve(ConvPlan{}, z0, blocks);
-        EXPECT_LT(Error(model, ConvPlan{}, 0.0, z0, solved.z), 1e-3)
-            << channels << " channels, " << evaluations << " evaluations, " << blocks << " blocks";
-        EXPECT_EQ(solved.unfit, std::vector<uint8_t>(3));
-      }
-    }
+void ExpectReadoutOfTheTwin(const ReadoutCase& one) {
+  const ConvModel model = WithReadout(one);
+  const Packed packed(model);
+  const std::vector<float> z0 = Normals(3 * ElementsOf(model), 24);
+  const std::vector<double> ends = TwinEnds(model, ConvPlan{}, z0);
+  for (const int blocks : packed.blocks()) {
+    const Solved solved = packed.Solve(ConvPlan{}, z0, blocks);
+    EXPECT_LT(Error(ends, 0.0, z0, solved.z), 1e-3)
+        << one.channels << " channels, " << one.evaluations << " evaluations, " << one.widths.back()
+        << " hidden, scale " << one.scale << ", " << blocks << " blocks";
+    EXPECT_EQ(solved.unfit, std::vector<uint8_t>(3));
   }
+}
+
+TEST(ConvTest, ReadoutsAreThoseOfTheTwin) {
+  for (const int evaluations : {1, 3, kConvEvaluationsMax}) {
+    const std::vector<int> few(evaluations == 1 ? 1 : 4, 24);
+    ExpectReadoutOfTheTwin({12, 14, 10, evaluations, 2, few});
+    ExpectReadoutOfTheTwin({32, 28, 28, evaluations, 2, std::vector<int>(few.size(), 32)});
+  }
+}
+
+// Those of models/fashion and models/cifar, and others: parts of 32 hidden channels.
+TEST(ConvTest, WideReadoutsAreThoseOfTheTwin) {
+  for (const int evaluations : {1, 4, kConvEvaluationsMax}) {
+    ExpectReadoutOfTheTwin({32, 28, 28, evaluations, 2, {64, 64, 64, 64}});
+    ExpectReadoutOfTheTwin({32, 28, 28, evaluations, 2, {56, 56, 56, 56, 56}});
+    ExpectReadoutOfTheTwin({32, 16, 16, evaluations, 2, {48, 48, 48, 48}});
+  }
+  ExpectReadoutOfTheTwin({12, 14, 10, 2, 2, {40}});
+  ExpectReadoutOfTheTwin({32, 28, 28, 2, 2, {33, 64, 8, 56, 64, 20}});
+}
+
+TEST(ConvTest, ReadoutsAtTheWholeResolutionAreThoseOfTheTwin) {
+  for (const int evaluations : {1, 4, kConvEvaluationsMax}) {
+    ExpectReadoutOfTheTwin({32, 16, 16, evaluations, 1, {32, 32, 32, 32, 32}});
+    ExpectReadoutOfTheTwin({7, 11, 9, evaluations, 1, {28, 64, 40}});
+  }
+  ExpectReadoutOfTheTwin({32, 16, 16, 2, 1, {32, 32, 32, 32, 24}});
+  ExpectReadoutOfTheTwin({32, 28, 28, 2, 1, {32, 32}});
 }
 
 // In the mean over a solve f errs by less than 1e-3, and so does z1 - z0. The rounding of f is far
@@ -310,8 +358,11 @@ TEST(ConvTest, ARowsBitsAreItsOwn) {
   ExpectBitsOfItsOwn(model, ConvAdaptivePlan{});
   model.table = RandomConvTable(32, 3, 20);
   ExpectBitsOfItsOwn(model, ConvPlan{});
-  model.readout = RandomConvReadout(32, 3, 32, 3, 25);
-  ExpectBitsOfItsOwn(model, ConvPlan{});
+  for (const int hidden : {32, 64}) {
+    model.readout = RandomConvReadout(32, 3, hidden, 3, 25);
+    ExpectBitsOfItsOwn(model, ConvPlan{});
+  }
+  ExpectBitsOfItsOwn(WithReadout({32, 16, 16, 3, 1, {32, 64, 32}}), ConvPlan{});
 }
 
 TEST(ConvTest, RowsThatFp16CannotCarryAreMarked) {

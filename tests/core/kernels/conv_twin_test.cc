@@ -129,6 +129,27 @@ TEST(ConvTwinTest, AReadoutIsAtHalfTheResolution) {
   for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(x[i], wanted[i], 1e-12) << i;
 }
 
+// The same without halving: silu of x_0 at the pixel itself.
+TEST(ConvTwinTest, AReadoutIsAtTheWholeResolution) {
+  ConvModel model{.channels = 1, .height = 3, .width = 3};
+  model.field = {{.inputs = {ConvInput::kBefore}, .outputs = 1, .weight = OneTap(4, 0.0f)}};
+  model.table = {.nodes = {0.0}, .coefficients = {1, 0}, .offset = {0}};
+  model.readout = ConvReadout{.inputs = {ConvInput::kState0},
+                              .scale = 1,
+                              .hidden = 2,
+                              .down = {2.0f, 0.0f},
+                              .down_bias = {0.5f, 0.0f},
+                              .middle = {},
+                              .up = {3.0f, 1.0f},
+                              .up_bias = {0.25f}};
+  EXPECT_EQ(ConvMisfit(model), "");
+  const std::vector<double> x = TwinConvSolve(model, ConvPlan{}, kImage);
+  for (size_t i = 0; i < kImage.size(); ++i) {
+    const double h = 2.0 * kImage[i] + 0.5;
+    EXPECT_NEAR(x[i], kImage[i] + 3.0 * h / (1.0 + std::exp(-h)) + 0.25, 1e-12);
+  }
+}
+
 // f = z again: e z, within the tolerance and no better than it must.
 TEST(ConvTwinTest, ErrorControlKeepsTheTolerance) {
   const ConvModel model =
@@ -169,10 +190,19 @@ TEST(ConvFitTest, SaysWhatDoesNotFit) {
   model.table = testing::RandomConvTable(7, 2, 1);
   EXPECT_THAT(ConvMisfit(model), HasSubstr("the table does not fit the state"));
   model.table = testing::RandomConvTable(8, 2, 1);
-  model.readout = testing::RandomConvReadout(8, 2, 33, 1, 1);
-  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has 33 hidden channels"));
-  model.readout = testing::RandomConvReadout(8, 2, 8, 5, 1);
-  EXPECT_THAT(ConvMisfit(model), HasSubstr("5 layers of 3x3"));
+  model.readout = testing::RandomConvReadout(8, 2, 64, 5, 1);
+  EXPECT_EQ(ConvMisfit(model), "");
+  model.readout = testing::RandomConvReadout(8, 2, 65, 1, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has 65 hidden channels; the fused "
+                                           "kernel takes 1 to 64"));
+  model.readout = testing::RandomConvReadout(8, 2, {64, 65}, 2, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has a layer of 65 channels"));
+  model.readout = testing::RandomConvReadout(8, 2, 8, 6, 1);
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("6 layers of 3x3; the fused kernel takes 5"));
+  model.readout = testing::RandomConvReadout(8, 2, {8, 24, 16}, 1, 1);
+  EXPECT_EQ(ConvMisfit(model), "");
+  model.readout->scale = 3;
+  EXPECT_THAT(ConvMisfit(model), HasSubstr("neither the whole nor half"));
   model.readout = testing::RandomConvReadout(8, 3, 8, 1, 1);
   EXPECT_THAT(ConvMisfit(model), HasSubstr("the table's net has layers that do not fit"));
   model.readout = testing::RandomConvReadout(8, 2, 8, 1, 1);

@@ -146,6 +146,24 @@ TEST(ConvModelTest, SaysWhichTablesTheKernelDoesNotHave) {
   EXPECT_THAT(std::string(ConvModelOf(*model, learned.get(), 1).status().message()),
               HasSubstr("table.1.net: the fused kernel has nets of tables only"));
   EXPECT_TRUE(ConvModelOf(*model, learned.get(), 3).ok());
+  spec = fixture::FusedImageTablesSpec(*model, Coefficients::kScalar);
+  std::get<Conv2dLayer>(spec.tables[1].net[2].kind).out = 65;
+  std::get<Conv2dLayer>(spec.tables[1].net[4].kind).in = 65;
+  const auto wide = fixture::RandomHypersolver(spec, *model, 3);
+  EXPECT_THAT(std::string(ConvModelOf(*model, wide.get(), 2).status().message()),
+              HasSubstr("the table's net has a layer of 65 channels; the fused kernel takes"));
+}
+
+// The default plans of the models that ship.
+TEST(ConvModelTest, TheKernelHasEveryTableThatShips) {
+  for (const char* name : {"fashion", "cifar"}) {
+    const fixture::Shipped shipped = fixture::ShippedLearned(name);
+    EXPECT_EQ(shipped.learned->spec().tables.size(), 6) << name;
+    for (const TableSpec& table : shipped.learned->spec().tables) {
+      const auto conv = ConvModelOf(*shipped.model, shipped.learned.get(), table.evaluations);
+      EXPECT_TRUE(conv.ok()) << name << ", learned:" << table.evaluations << ": " << conv.status();
+    }
+  }
 }
 
 }  // namespace

@@ -327,6 +327,9 @@ TEST_F(ConvRunTest, SupportsWhatTheKernelCanRun) {
   spec.save_at = {0.5};
   EXPECT_THAT(refusal(spec), HasSubstr("saves no states"));
   spec = Spec(Entry::kInput);
+  spec.want_distance = true;
+  EXPECT_THAT(refusal(spec), HasSubstr("no distance of each row"));
+  spec = Spec(Entry::kInput);
   spec.correction = nullptr;
   SetPlan(StepPlan(Dopri5(1e-4)), spec);
   EXPECT_EQ(refusal(spec), "");
