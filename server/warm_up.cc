@@ -85,15 +85,9 @@ BatchBound BoundOf(const WarmUpSubject& subject, int64_t batch_rows_max) {
   return {.rows_max = batch_rows_max, .field_macs = subject.model->field_macs()};
 }
 
-// What is warmed of a spec at a batch size.
-struct WarmWork {
-  BatchSpec spec;
-  StepControl control;
-};
-
 // Of a learned solver all its tables, else those of the calibrated plans; falling, so that shorter
 // solves find the memory of longer ones.
-std::vector<int> TablesOf(const WarmUpSubject& subject, const BatchSpec& spec) {
+std::vector<StepControl> TablesOf(const WarmUpSubject& subject, const BatchSpec& spec) {
   std::vector<int> steps;
   if (spec.method.method == Method::kLearned) steps = spec.correction->spec().steps;
   for (const PlanCalibration& measured : subject.calibration->plans) {
@@ -105,20 +99,9 @@ std::vector<int> TablesOf(const WarmUpSubject& subject, const BatchSpec& spec) {
   if (steps.empty()) steps.push_back(1);
   std::sort(steps.begin(), steps.end(), std::greater<>());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
-  return steps;
-}
-
-// Every table that is captured, those with a distance readout also with it.
-std::vector<WarmWork> TableWorks(const WarmUpSubject& subject, const BatchSpec& spec) {
-  std::vector<WarmWork> works;
-  for (const int steps : TablesOf(subject, spec)) {
-    works.push_back({.spec = spec, .control = FixedSteps{.steps = steps}});
-    if (spec.correction == nullptr || !spec.correction->table(steps)->spec->distance) continue;
-    WarmWork with_distance = works.back();
-    with_distance.spec.want_distance = true;
-    works.push_back(std::move(with_distance));
-  }
-  return works;
+  std::vector<StepControl> controls;
+  for (const int one : steps) controls.push_back(FixedSteps{.steps = one});
+  return controls;
 }
 
 // The warm-up of one subject on one device.
@@ -132,10 +115,10 @@ struct Warmer {
     for (const int64_t rows : WarmRows(runtime.device(), engine, bound)) {
       const bool tables = RunsFromTable(spec.method.method) &&
                           IsCaptured(runtime.device(), engine, rows, bound.field_macs);
-      const std::vector<WarmWork> works =
-          tables ? TableWorks(subject, spec) : std::vector<WarmWork>{{spec, OneStep(spec)}};
-      for (const WarmWork& work : works) {
-        const absl::Status warm = runtime.WarmUp(work.spec, work.control, rows, interrupted);
+      const std::vector<StepControl> controls =
+          tables ? TablesOf(subject, spec) : std::vector<StepControl>{OneStep(spec)};
+      for (const StepControl& control : controls) {
+        const absl::Status warm = runtime.WarmUp(spec, control, rows, interrupted);
         if (rows > 1 && absl::IsResourceExhausted(warm)) break;  // batches will be halved
         HS_RETURN_IF_ERROR(Annotate(warm, "warm-up"));
       }

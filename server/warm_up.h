@@ -23,9 +23,9 @@ std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject);
 
 // Makes one step of every spec at the batch sizes of WarmRows, on the calling thread, and one step
 // of each in tier fast where the device has an engine for it. Where tables are captured: every
-// table that is calibrated or claimed, also with its distance where it has one. Inputs also once as
-// bytes. kCancelled where `interrupted` says yes; else it fails as DeviceRuntime::WarmUp does.
-// `interrupted` is not called after WarmUp has returned.
+// table that is calibrated or claimed. Inputs also once as bytes. kCancelled where `interrupted`
+// says yes; else it fails as DeviceRuntime::WarmUp does. `interrupted` is not called after WarmUp
+// has returned.
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
                     const std::function<bool()>& interrupted, DeviceRuntime& runtime);
 

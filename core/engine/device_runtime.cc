@@ -184,7 +184,7 @@ class TorchRuntime final : public DeviceRuntime {
   std::unique_ptr<Run> StartCaptured(const BatchSpec& spec, int64_t rows) {
     if (RunsFromTable(spec.method.method)) {
       std::optional<TableGraphs::Lease> lease = captures_->tables.Take(spec, rows);
-      return lease ? MakeTableRun(spec, *std::move(lease), rows) : nullptr;
+      return lease ? MakeTableRun(spec, *std::move(lease)) : nullptr;
     }
     std::optional<StepGraphs::Lease> lease = captures_->steps.Take(spec, rows);
     if (!lease) return nullptr;

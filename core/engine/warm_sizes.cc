@@ -23,6 +23,14 @@ int64_t CapturedRowsMax(int64_t field_macs) {
   return LargestBucket(kGraphMacsMax, field_macs, kGraphRowsMax);
 }
 
+int64_t TableBucket(int64_t rows, int64_t field_macs) {
+  const int64_t most = CapturedRowsMax(field_macs);
+  if (rows > most) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  int64_t bucket = 1;
+  while (bucket < rows) bucket *= 4;
+  return std::min(bucket, most);
+}
+
 bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows,
                 int64_t field_macs) {
   return !IsCpu(device) && engine != "fused" && rows <= CapturedRowsMax(field_macs);

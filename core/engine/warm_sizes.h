@@ -26,6 +26,12 @@ struct BatchBound {
 // The largest bucket of which anything is captured, on a device that captures; at least 1.
 int64_t CapturedRowsMax(int64_t field_macs);
 
+// The bucket in which a captured table solves so many rows: a power of four, at most
+// CapturedRowsMax; Bucket(rows) where more rows are asked for, which are not captured. Half as many
+// to capture as there are buckets, at the price of at most four times the rows, which few rows on a
+// GPU hardly cost.
+int64_t TableBucket(int64_t rows, int64_t field_macs);
+
 // Whether so many rows under a plan of this engine are solved by what was captured at a warm-up.
 bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows, int64_t field_macs);
 

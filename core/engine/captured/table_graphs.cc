@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/engine/readable/row_padding.h"
 #include "core/engine/warm_sizes.h"
 #include "core/model/net/model.h"
 #include "core/plan/plan.h"
@@ -24,8 +23,19 @@ BatchSpec WholeTableOf(const BatchSpec& spec) {
           .tier = spec.tier,
           .entry = spec.entry == Entry::kInput ? Entry::kInput : Entry::kState,
           .direction = spec.direction,
-          .span = spec.span,
-          .want_distance = spec.want_distance};
+          .span = spec.span};
+}
+
+int64_t BucketOf(const BatchSpec& spec, int64_t rows) {
+  return TableBucket(rows, spec.model->field_macs());
+}
+
+// With a distance where the table has one: it changes no bit of the states, and one graph serves
+// who asks for it and who does not.
+BatchSpec WithDistance(BatchSpec spec, int64_t steps) {
+  spec.want_distance =
+      spec.correction != nullptr && spec.correction->table(steps)->spec->distance.has_value();
+  return spec;
 }
 
 at::Tensor PlaceFor(const at::Tensor& tensor) {
@@ -62,8 +72,8 @@ absl::Status TableGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
         "tables with densities, derivatives or guidance, or of a field.pt2, are not captured");
   }
   absl::Status status = absl::UnimplementedError(
-      absl::StrCat("no table of ", Bucket(rows), " rows was captured at a warm-up"));
-  for (const auto& [steps, captured] : works_.Find(spec, Bucket(rows))) {
+      absl::StrCat("no table of ", BucketOf(spec, rows), " rows was captured at a warm-up"));
+  for (const auto& [steps, captured] : works_.Find(spec, BucketOf(spec, rows))) {
     status = captured.status;
     if (status.ok()) break;
   }
@@ -73,8 +83,8 @@ absl::Status TableGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
 std::optional<TableGraphs::Lease> TableGraphs::Take(const BatchSpec& spec, int64_t rows) const {
   std::optional<CaptureLanes::Lease> lane = lanes_->Take();
   if (!lane) return std::nullopt;
-  Lease lease{.stream = std::move(lane->stream), .graphs = {}};
-  for (const auto& [steps, captured] : works_.Find(spec, Bucket(rows))) {
+  Lease lease{.stream = std::move(lane->stream), .graphs = {}, .bucket = BucketOf(spec, rows)};
+  for (const auto& [steps, captured] : works_.Find(spec, lease.bucket)) {
     if (captured.status.ok()) lease.graphs.emplace(steps, captured.by_lane[lane->lane]);
   }
   return lease;
@@ -82,7 +92,7 @@ std::optional<TableGraphs::Lease> TableGraphs::Take(const BatchSpec& spec, int64
 
 bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
                           const StreamLease& scratch) {
-  const int64_t bucket = Bucket(rows);
+  const int64_t bucket = BucketOf(spec, rows);
   if (!TableSolveSupports(spec) || bucket > CapturedRowsMax(spec.model->field_macs())) return false;
   const std::lock_guard capturing(lanes_->capturing());
   if (works_.Find(spec, bucket).contains(steps)) return false;
@@ -99,8 +109,8 @@ bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
 TableGraphs::Graphs TableGraphs::MakeGraphs(const BatchSpec& spec, int64_t steps, int64_t bucket,
                                             const StreamLease& scratch) const {
   const TorchScope scope(*scratch);
-  const auto solve =
-      std::make_shared<const TableSolve>(SetUpTableSolve(spec, steps, bucket, lanes_->device()));
+  const auto solve = std::make_shared<const TableSolve>(
+      SetUpTableSolve(WithDistance(spec, steps), steps, bucket, lanes_->device()));
   const TableRows zeros = ZeroTableRows(spec, *solve, lanes_->device());
   const TableEnds ends = SolveWholeTable(*solve, zeros);
   Graphs graphs;

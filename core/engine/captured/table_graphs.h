@@ -1,6 +1,7 @@
 // The captured tables of one device: whole solves of learned:n and ab2:n, of each spec, bucket and
-// number of steps one for each lane. A solve is captured at a warm-up, before it serves; serving
-// copies rows to its places, starts it, and reads its ends there. Thread-safe.
+// number of steps one for each lane, with its distances where the table has them. A solve is
+// captured at a warm-up, before it serves; serving copies rows to its places, starts it, and reads
+// its ends there. Thread-safe.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -51,6 +52,7 @@ class TableGraphs {
   struct Lease {
     StreamLease stream;
     TableGraphsBySteps graphs;
+    int64_t bucket = 0;
   };
   // nullopt: every lane is taken. Precondition: Supports(spec, rows).ok().
   std::optional<Lease> Take(const BatchSpec& spec, int64_t rows) const;

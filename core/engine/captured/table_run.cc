@@ -17,7 +17,6 @@
 #include "core/engine/readable/batch_rows.h"
 #include "core/engine/readable/row_costs.h"
 #include "core/engine/readable/row_numbers.h"
-#include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/segment_results.h"
 #include "core/engine/readable/solve_setup.h"
 #include "core/io/tensor.h"
@@ -32,10 +31,10 @@ namespace {
 
 class TableRun final : public WaitingRun<TableGraph> {
  public:
-  TableRun(const BatchSpec& spec, TableGraphs::Lease lease, int64_t rows)
+  TableRun(const BatchSpec& spec, TableGraphs::Lease lease)
       : WaitingRun(spec, std::move(lease.stream)),
         graphs_(std::move(lease.graphs)),
-        bucket_(Bucket(rows)),
+        bucket_(lease.bucket),
         costs_(spec) {}
 
   int64_t room() const override {
@@ -146,8 +145,8 @@ class TableRun final : public WaitingRun<TableGraph> {
 
 }  // namespace
 
-std::unique_ptr<Run> MakeTableRun(const BatchSpec& spec, TableGraphs::Lease lease, int64_t rows) {
-  return std::make_unique<TableRun>(spec, std::move(lease), rows);
+std::unique_ptr<Run> MakeTableRun(const BatchSpec& spec, TableGraphs::Lease lease) {
+  return std::make_unique<TableRun>(spec, std::move(lease));
 }
 
 }  // namespace hyperserve

@@ -15,6 +15,18 @@ TEST(CapturedRowsMax, OfCostlyFieldsSmallerBucketsAreCaptured) {
   EXPECT_EQ(CapturedRowsMax(int64_t{1} << 50), 1);  // a single row always is
 }
 
+TEST(TableBucket, PowersOfFourUpToTheLargestThatIsCaptured) {
+  const auto images = [](int64_t rows) { return TableBucket(rows, 35'922'416); };
+  EXPECT_EQ(images(1), 1);
+  EXPECT_EQ(images(2), 4);
+  EXPECT_EQ(images(16), 16);
+  EXPECT_EQ(images(17), 32);
+  EXPECT_EQ(images(33), 64);  // not captured
+  EXPECT_EQ(TableBucket(65, 33'280), 256);
+  EXPECT_EQ(TableBucket(1024, 33'280), 1024);
+  EXPECT_EQ(TableBucket(1025, 33'280), 2048);
+}
+
 TEST(IsCaptured, SmallBucketsOfAGpuThatNoKernelSolvesAtOnce) {
   EXPECT_TRUE(IsCaptured("cuda:0", "graph", 32, 35'922'416));
   EXPECT_TRUE(IsCaptured("cuda:0", "readable", 1, 35'922'416));  // it will be

@@ -36,7 +36,7 @@ class TableGraphTest : public EngineTest {
 
   std::vector<std::string> Solved(const BatchSpec& spec, const std::vector<TableRowsAsked>& asked,
                                   const TensorView& condition, const std::string& engine) {
-    const auto started = runtime_->StartRun(spec, 8).value();
+    const auto started = runtime_->StartRun(spec, 16).value();
     EXPECT_EQ(started.choice.engine, engine) << started.choice.why;
     return SolvedBy(*started.run, asked, condition);
   }
@@ -45,11 +45,11 @@ class TableGraphTest : public EngineTest {
     const std::vector<int> all =
         spec.correction == nullptr ? std::vector<int>{4} : spec.correction->spec().steps;
     for (const int steps : all) {
-      ASSERT_TRUE(runtime_->WarmUp(spec, FixedSteps{.steps = steps}, 8, Never).ok());
+      ASSERT_TRUE(runtime_->WarmUp(spec, FixedSteps{.steps = steps}, 16, Never).ok());
     }
   }
 
-  // All segments in one run of 8 rows, before and after the tables were captured.
+  // All segments in one run of 16 rows, before and after the tables were captured.
   void ExpectSameBits(const PlannedSolve& solve, const std::vector<TableRowsAsked>& asked) {
     const BatchSpec spec = SpecOf(solve, asked[0].rows.dtype);
     const std::vector<std::string> one_by_one = Solved(spec, asked, solve.condition, "readable");
@@ -120,9 +120,9 @@ TEST_P(TableGraphTest, WhoFindsNoLaneIsSolvedOneByOne) {
   WarmTables(spec);
   ASSERT_TRUE(runtime_->WarmUp(SpecOf(steps), ControlOf(steps), 8, Never).ok());
   const TableRowsAsked asked{NormalRows(8, {2}, 3), 3};
-  const auto first = runtime_->StartRun(spec, 8).value();
+  const auto first = runtime_->StartRun(spec, 16).value();
   const auto second = runtime_->StartRun(SpecOf(steps), 8).value();
-  const auto third = runtime_->StartRun(spec, 8).value();
+  const auto third = runtime_->StartRun(spec, 16).value();
   EXPECT_EQ(first.choice.engine, "graph");
   EXPECT_EQ(second.choice.engine, "graph");
   EXPECT_EQ(third.choice.engine, "readable");

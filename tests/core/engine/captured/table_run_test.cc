@@ -80,7 +80,7 @@ class TableRunTest : public testing::Test {
   }
 
   std::unique_ptr<hyperserve::Run> Start(const BatchSpec& spec, int64_t rows) {
-    return MakeTableRun(spec, graphs_.Take(spec, rows).value(), rows);
+    return MakeTableRun(spec, graphs_.Take(spec, rows).value());
   }
 
   // Everything but the bucket.
@@ -92,8 +92,8 @@ class TableRunTest : public testing::Test {
   void ExpectAsReadable(const PlannedSolve& solve, const std::vector<TableRowsAsked>& asked) {
     BatchSpec spec = SpecOf(solve, asked[0].rows.dtype);
     spec.want_depth = true;
-    Capture(spec, 8);
-    const auto run = Start(spec, 8);
+    Capture(spec, 16);
+    const auto run = Start(spec, 16);
     const std::vector<std::string> found = SolvedBy(*run, asked, solve.condition);
     for (size_t i = 0; i < asked.size(); ++i) {
       const auto readable = MakeReadableRun(spec, Stream(), asked[i].rows.shape[0]);
@@ -122,6 +122,12 @@ TEST_F(TableRunTest, FlowsAsTheReadableEngine) {
       EXPECT_EQ(starts_, 3) << "one for each number of evaluations";
     }
   }
+}
+
+TEST_F(TableRunTest, WhoAsksForNoDistanceGetsNone) {
+  PlannedSolve solve = ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2));
+  solve.want_distance = false;
+  ExpectAsReadable(solve, {{NormalRows(3, {2}, 3), 3}, {NormalRows(3, {2}, 4), 1}});
 }
 
 TEST_F(TableRunTest, ConditionsAsTheReadableEngine) {
@@ -162,35 +168,35 @@ TEST_F(TableRunTest, AClassicalTable) {
                            .entry = Entry::kState,
                            .direction = Direction::kDataToNoise};
   const BatchSpec spec = SpecOf(solve);
-  EXPECT_TRUE(graphs_.Capture(spec, 4, 8, Stream()));
+  EXPECT_TRUE(graphs_.Capture(spec, 4, 16, Stream()));
   const TableRowsAsked asked{NormalRows(8, {2}, 3), 4};
   const auto readable = MakeReadableRun(spec, Stream(), 8);
-  EXPECT_TRUE(WithoutBucket(SolvedBy(*Start(spec, 8), {asked})[0]) ==
+  EXPECT_TRUE(WithoutBucket(SolvedBy(*Start(spec, 16), {asked})[0]) ==
               WithoutBucket(SolvedBy(*readable, {asked})[0]));
 }
 
 TEST_F(TableRunTest, ATableThatWasNotCapturedIsSolvedAllTheSame) {
   const BatchSpec spec = SpecOf(ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2)));
-  EXPECT_TRUE(graphs_.Capture(spec, 1, 8, Stream()));
+  EXPECT_TRUE(graphs_.Capture(spec, 1, 16, Stream()));
   const TableRowsAsked asked{NormalRows(4, {2}, 3), 3};
-  const std::string by_one = SolvedBy(*Start(spec, 8), {asked})[0];
+  const std::string by_one = SolvedBy(*Start(spec, 16), {asked})[0];
   EXPECT_EQ(starts_, 0);
-  EXPECT_TRUE(graphs_.Capture(spec, 3, 8, Stream()));
-  EXPECT_TRUE(SolvedBy(*Start(spec, 8), {asked})[0] == by_one);
+  EXPECT_TRUE(graphs_.Capture(spec, 3, 16, Stream()));
+  EXPECT_TRUE(SolvedBy(*Start(spec, 16), {asked})[0] == by_one);
   EXPECT_EQ(starts_, 1);
 }
 
 TEST_F(TableRunTest, ARunGoesOn) {
   const BatchSpec spec = SpecOf(ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2)));
-  Capture(spec, 8);
-  const auto run = Start(spec, 8);
-  const TableRowsAsked asked{NormalRows(4, {2}, 3), 3}, other{NormalRows(5, {2}, 4), 3};
+  Capture(spec, 16);
+  const auto run = Start(spec, 16);
+  const TableRowsAsked asked{NormalRows(4, {2}, 3), 3}, other{NormalRows(13, {2}, 4), 3};
   const std::string alone = SolvedBy(*run, {asked})[0];
   const Ticket dropped = run->Admit(SegmentOf(asked)).value();
-  EXPECT_EQ(run->room(), 4);
+  EXPECT_EQ(run->room(), 12);
   EXPECT_EQ(run->Admit(SegmentOf(other)).status().code(), absl::StatusCode::kResourceExhausted);
   run->Drop(dropped);
-  EXPECT_EQ(run->room(), 8);
+  EXPECT_EQ(run->room(), 16);
   EXPECT_TRUE(run->Admit(SegmentOf(other)).ok());
   starts_ = 0;
   EXPECT_EQ(run->Advance(1, [] { return true; }).status().code(), absl::StatusCode::kCancelled);
@@ -201,8 +207,8 @@ TEST_F(TableRunTest, ARunGoesOn) {
 // Between two starts of one Advance too.
 TEST_F(TableRunTest, CancellationIsNoticedBetweenStarts) {
   const BatchSpec spec = SpecOf(ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2)));
-  Capture(spec, 8);
-  const auto run = Start(spec, 8);
+  Capture(spec, 16);
+  const auto run = Start(spec, 16);
   const HostTensor rows = NormalRows(4, {2}, 3);
   const TableRowsAsked one{rows, 1}, other{rows, 3};
   EXPECT_TRUE(run->Admit(SegmentOf(one)).ok() && run->Admit(SegmentOf(other)).ok());
@@ -215,11 +221,11 @@ TEST_F(TableRunTest, CancellationIsNoticedBetweenStarts) {
 
 TEST_F(TableRunTest, AsManyRunsAsLanes) {
   const BatchSpec spec = SpecOf(ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2)));
-  Capture(spec, 8);
-  auto first = Start(spec, 8), second = Start(spec, 8);
-  EXPECT_FALSE(graphs_.Take(spec, 8).has_value());
+  Capture(spec, 16);
+  auto first = Start(spec, 16), second = Start(spec, 16);
+  EXPECT_FALSE(graphs_.Take(spec, 16).has_value());
   first.reset();
-  EXPECT_TRUE(graphs_.Take(spec, 8).has_value());
+  EXPECT_TRUE(graphs_.Take(spec, 16).has_value());
 }
 
 TEST_F(TableRunTest, WhoHasNoCapturedTableSaysWhy) {
@@ -228,17 +234,17 @@ TEST_F(TableRunTest, WhoHasNoCapturedTableSaysWhy) {
   const auto why = [&](const BatchSpec& of, int64_t rows) {
     return std::string(graphs_.Supports(of, rows).message());
   };
-  EXPECT_THAT(why(spec, 8), HasSubstr("no table of 8 rows was captured"));
-  Capture(spec, 8);
+  EXPECT_THAT(why(spec, 8), HasSubstr("no table of 16 rows was captured"));
+  Capture(spec, 16);
   EXPECT_TRUE(graphs_.Supports(spec, 5).ok());
-  EXPECT_THAT(why(spec, 9), HasSubstr("no table of 16 rows was captured"));
+  EXPECT_THAT(why(spec, 17), HasSubstr("no table of 64 rows was captured"));
   EXPECT_FALSE(graphs_.Capture(spec, 1, 7, Stream())) << "twice";
   EXPECT_FALSE(graphs_.Capture(spec, 1, int64_t{1} << 20, Stream())) << "too large";
   spec.want_distance = false;
-  EXPECT_THAT(why(spec, 8), HasSubstr("no table of 8 rows"));
+  EXPECT_TRUE(graphs_.Supports(spec, 8).ok()) << "what was captured has the distance beside";
   spec.log_density = LogDensity::kStepMap;
   EXPECT_THAT(why(spec, 8), HasSubstr("are not captured"));
-  EXPECT_FALSE(graphs_.Capture(spec, 1, 8, Stream()));
+  EXPECT_FALSE(graphs_.Capture(spec, 1, 16, Stream()));
 
   CaptureLanes deaf(at::kCPU, [](at::Device) { return std::make_unique<DeafLane>(); });
   TableGraphs none(&deaf);
