@@ -195,8 +195,7 @@ TEST(WarmUpTest, ADeviceThatIsTooFullForTheLargest) {
   EXPECT_EQ(runtime.asked.back().rows, 1);
 }
 
-// Where tables are captured, every one is asked for before it serves, with and without its
-// distance.
+// Where tables are captured, every one is asked for before it serves.
 TEST(WarmUpTest, EveryTableOfALearnedSolver) {
   const auto model = fixture::RandomModel(fixture::FlowSpec(), 1);
   const HypersolverSpec tables = fixture::FlowTablesSpec(*model, Coefficients::kMap);

@@ -12,9 +12,9 @@
 
 namespace hyperserve {
 
-// `lease`: what TableGraphs::Take gave for the spec. Rows that ask for a
-// table that was not captured are solved by the same operations, one after the other.
-// Precondition: TableSolveSupports(spec).
+// `lease`: what TableGraphs::Take gave for the spec. Rows that ask for a table that was not
+// captured are solved by the same operations, one after the other. Precondition:
+// TableSolveSupports(spec).
 std::unique_ptr<Run> MakeTableRun(const BatchSpec& spec, TableGraphs::Lease lease);
 
 }  // namespace hyperserve
