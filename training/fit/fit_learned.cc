@@ -208,8 +208,8 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   RandomStream stream(recipe.seed(), RandomPurpose::kBatches);
   TensorMap starts;
   for (const TableWork& work : works) starts.merge(TensorMap(work.start.tensors));
-  HS_ASSIGN_OR_RETURN(const double contests, ContestSeconds(*options.model, spec, starts, rivals));
-  after.Set(contests);
+  // Starts that no solver could have fail in the fit, with better words.
+  after.Set(ContestSeconds(*options.model, spec, starts, rivals).value_or(kTimeUnknown));
   std::vector<FittedTable> tables;
   for (TableWork& work : works) {
     HS_ASSIGN_OR_RETURN(tables.emplace_back(), FitTable(work.solves, work.truth, checks, work.fit,

@@ -179,9 +179,11 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
       fit.error_name = "held-out loss";
     }
     TimeAfter after;
-    HS_ASSIGN_OR_RETURN(const double rest,
-                        options.seconds_after ? options.seconds_after(start) : 0.0);
-    after.SetRough(rest);
+    // An untrained model may be one that no solver solves: then the rest is not known.
+    const absl::StatusOr<double> rest =
+        options.seconds_after ? options.seconds_after(start) : absl::StatusOr<double>(0.0);
+    if (absl::IsCancelled(rest.status())) return rest.status();
+    after.SetRough(rest.value_or(kTimeUnknown));
     HS_ASSIGN_OR_RETURN(Optimised fitted, Optimise(fit));
     ModelFiles files{.model_json = model_json,
                      .weights = SerializeTensors(fitted.tensors),

@@ -23,7 +23,7 @@ struct ModelFitOptions {
   std::string start_from = {};         // bytes of the weights to start from; empty: drawn ones
   Checkpoints* checkpoints = nullptr;  // of this run; null: none
   // What the caller does afterwards, in seconds within a factor of four, by the untrained model;
-  // null: nothing. FitModel fails as it does.
+  // null: nothing. Its failure ends the fit if it is kCancelled; else the rest is not known.
   std::function<absl::StatusOr<double>(const std::shared_ptr<const Model>& untrained)>
       seconds_after = nullptr;
 };
