@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,9 +22,16 @@ bool Await(int fd, short events, Clock::time_point limit) {
   return poll(&ready, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) > 0;
 }
 
+// Was the connection refused? Nobody listens then. A reset is told by others: somebody closed it.
+bool Refused(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == ECONNREFUSED;
+}
+
 // Who talks to a connected socket?
 bool Hears(int fd, const std::string& hello, Clock::time_point limit) {
-  if (!Await(fd, POLLOUT, limit)) return false;
+  if (!Await(fd, POLLOUT, limit) || Refused(fd)) return false;
   if (!hello.empty()) (void)send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
   return Await(fd, POLLIN, limit);  // an end or a reset counts: somebody closed it
 }

@@ -114,6 +114,16 @@ TEST_F(DescriptorLimit, AServerWithoutDescriptorsStaysOpen) {
   EXPECT_TRUE(PortAnswers(port, milliseconds(5000)));
 }
 
+TEST(SelfProbe, ARefusedConnectionIsNoAnswer) {
+  ProbedPort port{.name = "address", .host = "127.0.0.1", .port = 0, .hello = ""};
+  {
+    const auto listening = ListeningSocket::Open("127.0.0.1", 0);
+    ASSERT_TRUE(listening.ok()) << listening.status();
+    port.port = listening->front().port();
+  }
+  EXPECT_FALSE(PortAnswers(port, milliseconds(5000)));
+}
+
 TEST(SelfProbe, AListenerThatAcceptsNoMoreIsDead) {
   const auto deaf = ListeningSocket::Open("127.0.0.1", 0);
   ASSERT_TRUE(deaf.ok()) << deaf.status();
