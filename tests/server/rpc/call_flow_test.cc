@@ -205,8 +205,9 @@ TEST(ToGrpc, CodesOutsideTheTableAreOurFault) {
   EXPECT_EQ(ToGrpc(absl::DataLossError("x")).error_code(), grpc::INTERNAL);
   EXPECT_EQ(ToGrpc(absl::UnknownError("x")).error_code(), grpc::INTERNAL);
   EXPECT_EQ(ToGrpc(absl::AbortedError("x")).error_code(), grpc::ABORTED);
-  EXPECT_EQ(ToGrpc(absl::InvalidArgumentError(std::string(9000, 'x'))).error_message().size(),
-            2048u);
+  const std::string cut = ToGrpc(absl::InvalidArgumentError(std::string(9000, 'x'))).error_message();
+  EXPECT_LE(cut.size(), 2048u);
+  EXPECT_GT(cut.size(), 2040u);
 }
 
 }  // namespace
