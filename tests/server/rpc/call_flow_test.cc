@@ -205,7 +205,8 @@ TEST(ToGrpc, CodesOutsideTheTableAreOurFault) {
   EXPECT_EQ(ToGrpc(absl::DataLossError("x")).error_code(), grpc::INTERNAL);
   EXPECT_EQ(ToGrpc(absl::UnknownError("x")).error_code(), grpc::INTERNAL);
   EXPECT_EQ(ToGrpc(absl::AbortedError("x")).error_code(), grpc::ABORTED);
-  const std::string cut = ToGrpc(absl::InvalidArgumentError(std::string(9000, 'x'))).error_message();
+  const std::string cut =
+      ToGrpc(absl::InvalidArgumentError(std::string(9000, 'x'))).error_message();
   EXPECT_LE(cut.size(), 2048u);
   EXPECT_GT(cut.size(), 2040u);
 }
