@@ -94,7 +94,8 @@ class WholeTimeTest(unittest.TestCase):
             self.assert_holds(course, words)
 
     def test_a_calibration(self):
-        course = Course(self.folder, "calibrate", recipe("pinwheel", **{"calibrate.rows": 600, "calibrate.tiers": ["exact"]}))
+        course = Course(self.folder, "calibrate", recipe("pinwheel", **{
+            "calibrate.rows": 256, "calibrate.batch": 128, "calibrate.reference": "dopri5:1e-5", "calibrate.tiers": ["exact"]}))
         self.assertEqual(course.code, 0, course.said)
         self.assert_holds(course, "calibration")
 
