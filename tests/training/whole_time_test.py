@@ -45,8 +45,8 @@ class Course:
             said += data.decode(errors="replace")
             for line, minutes, seconds, part in LEFT.findall(data.decode(errors="replace")):
                 told.append((time.monotonic(), line, 60 * int(minutes or 0) + int(seconds), bool(part)))
-        process.stdout.read()
-        self.code, self.said = process.wait(), said
+        process.communicate()
+        self.code, self.said = process.returncode, said
         end = time.monotonic()
         os.close(terminal)
         self.told = [(end - at, line, seconds, part) for at, line, seconds, part in told]
@@ -79,8 +79,8 @@ class WholeTimeTest(unittest.TestCase):
 
     def test_a_correction(self):
         course = Course(self.folder, "hypersolver", recipe("pinwheel", **{
-            "hypersolver.optimiser.iterations": 200, "hypersolver.pretrain_iterations": 100, "hypersolver.check_every": 50,
-            "calibrate.rows": 6000, "calibrate.batch": 512}))
+            "hypersolver.optimiser.iterations": 100, "hypersolver.pretrain_iterations": 60, "hypersolver.check_every": 50,
+            "hypersolver.truth_rows": 256, "hypersolver.check_rows": 128, "calibrate.rows": 600, "calibrate.batch": 512}))
         self.assertEqual(course.code, 0, course.said)
         self.assertTrue(all(part for _, _, _, part in course.of("dopri5:1e-7/double")), "the fit's time is not known yet")
         for words in ("iterations", "candidates", "rivals"):
@@ -88,19 +88,20 @@ class WholeTimeTest(unittest.TestCase):
 
     def test_a_learned_solver(self):
         course = Course(self.folder, "hypersolver", recipe("pinwheel_learned", **{
-            "hypersolver.optimiser.iterations": 150, "hypersolver.truth_rows": 2048, "calibrate.rows": 6000}), "--evaluations=2,3")
+            "hypersolver.optimiser.iterations": 60, "hypersolver.truth_rows": 256, "hypersolver.check_rows": 128, "calibrate.rows": 600, "calibrate.tiers": ["exact"]}), "--evaluations=2,3")
         self.assertEqual(course.code, 0, course.said)
         for words in ("iterations", "tables"):
             self.assert_holds(course, words)
 
     def test_a_calibration(self):
-        course = Course(self.folder, "calibrate", recipe("pinwheel", **{"calibrate.rows": 4000, "calibrate.tiers": ["exact"]}))
+        course = Course(self.folder, "calibrate", recipe("pinwheel", **{
+            "calibrate.rows": 256, "calibrate.batch": 128, "calibrate.reference": "dopri5:1e-5", "calibrate.tiers": ["exact"]}))
         self.assertEqual(course.code, 0, course.said)
         self.assert_holds(course, "calibration")
 
     def test_a_model(self):
         course = Course(self.folder, "model", recipe("rings", **{
-            "fit.optimiser.iterations": 150, "calibrate.rows": 2000, "calibrate.tiers": ["exact"]}))
+            "fit.optimiser.iterations": 100, "calibrate.rows": 600, "calibrate.tiers": ["exact"]}))
         self.assertEqual(course.code, 0, course.said)
         told = [(actual, seconds) for actual, _, seconds, part in course.of("iterations") if not part]
         for actual, seconds in told:  # known only where the fit is most of it
