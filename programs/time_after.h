@@ -1,5 +1,6 @@
 // What comes after the work that a Progress counts, so that the progress lines of a command of many
-// parts tell one time: that until the end of the whole. Main thread only.
+// parts tell one time: that until the end of the whole. Main thread only: where one is alive, no
+// other thread calls Progress::Advance.
 #pragma once
 
 #include <functional>

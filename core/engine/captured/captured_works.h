@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/model/net/model.h"
 
@@ -46,15 +47,21 @@ class CapturedWorks {
     return {};
   }
 
-  void Keep(const BatchSpec& spec, int64_t bucket, int64_t evaluations, Captured captured) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [](const Entry& entry) { return entry.gone(); });
-    auto entry = std::ranges::find_if(entries_, [&](const Entry& one) { return IsOf(one, spec); });
-    if (entry == entries_.end()) {
-      entry = entries_.insert(
-          entry, {.model = spec.model, .correction = spec.correction, .essence = essence_(spec)});
+  // Keeps what `make` captures in every lane; what goes wrong becomes its status. False where that
+  // was tried before. One at a time: the caller holds the lanes' capturing().
+  template <class Make>
+  bool Capture(const BatchSpec& spec, int64_t bucket, int64_t evaluations, const Make& make) {
+    if (Find(spec, bucket).contains(evaluations)) return false;
+    Captured captured;
+    captured.status = CatchExceptions("it cannot be captured", [&] {
+      captured.by_lane = make();
+      return absl::OkStatus();
+    });
+    if (!captured.status.ok()) {
+      captured.status = absl::UnimplementedError(captured.status.message());
     }
-    entry->by_bucket[bucket].insert_or_assign(evaluations, std::move(captured));
+    Keep(spec, bucket, evaluations, std::move(captured));
+    return true;
   }
 
   // Those of another work in the lane where they are alike: one run at a time uses the lane.
@@ -86,6 +93,17 @@ class CapturedWorks {
       return model.expired() || (corrected && correction.expired());
     }
   };
+
+  void Keep(const BatchSpec& spec, int64_t bucket, int64_t evaluations, Captured captured) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [](const Entry& entry) { return entry.gone(); });
+    auto entry = std::ranges::find_if(entries_, [&](const Entry& one) { return IsOf(one, spec); });
+    if (entry == entries_.end()) {
+      entry = entries_.insert(
+          entry, {.model = spec.model, .correction = spec.correction, .essence = essence_(spec)});
+    }
+    entry->by_bucket[bucket].insert_or_assign(evaluations, std::move(captured));
+  }
 
   bool IsOf(const Entry& entry, const BatchSpec& spec) const {
     return entry.model.lock() == spec.model && entry.correction.lock() == spec.correction &&

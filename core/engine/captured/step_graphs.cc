@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/readable/row_padding.h"
 #include "core/engine/readable/slot_run.h"
@@ -59,15 +58,8 @@ bool StepGraphs::Capture(const BatchSpec& spec, int64_t rows, const StreamLease&
   if (spec.tier == Tier::kFast || !SlotRunSupports(spec)) return false;
   if (Bucket(rows) > CapturedRowsMax(spec.model->field_macs())) return false;
   const std::lock_guard capturing(lanes_->capturing());
-  if (!works_.Find(spec, Bucket(rows)).empty()) return false;
-  CapturedWorks<StepGraph>::Captured step;
-  step.status = CatchExceptions("its step cannot be captured", [&] {
-    step.by_lane = MakeGraphs(spec, rows, scratch);
-    return absl::OkStatus();
-  });
-  if (!step.status.ok()) step.status = absl::UnimplementedError(step.status.message());
-  works_.Keep(spec, Bucket(rows), kOneStep, std::move(step));
-  return true;
+  return works_.Capture(spec, Bucket(rows), kOneStep,
+                        [&] { return MakeGraphs(spec, rows, scratch); });
 }
 
 StepGraphs::Graphs StepGraphs::MakeGraphs(const BatchSpec& spec, int64_t rows,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status.h"
 #include "core/engine/warm_sizes.h"
 #include "core/model/net/model.h"
 #include "core/plan/plan.h"
@@ -95,15 +94,8 @@ bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
   const int64_t bucket = BucketOf(spec, rows);
   if (!TableSolveSupports(spec) || bucket > CapturedRowsMax(spec.model->field_macs())) return false;
   const std::lock_guard capturing(lanes_->capturing());
-  if (works_.Find(spec, bucket).contains(steps)) return false;
-  CapturedWorks<TableGraph>::Captured table;
-  table.status = CatchExceptions("its table cannot be captured", [&] {
-    table.by_lane = MakeGraphs(spec, steps, bucket, scratch);
-    return absl::OkStatus();
-  });
-  if (!table.status.ok()) table.status = absl::UnimplementedError(table.status.message());
-  works_.Keep(spec, bucket, steps, std::move(table));
-  return true;
+  return works_.Capture(spec, bucket, steps,
+                        [&] { return MakeGraphs(spec, steps, bucket, scratch); });
 }
 
 TableGraphs::Graphs TableGraphs::MakeGraphs(const BatchSpec& spec, int64_t steps, int64_t bucket,
