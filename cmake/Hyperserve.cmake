@@ -1,7 +1,7 @@
 # Functions for the CMakeLists of the folders.
 
 # hyperserve_library(NAME SOURCES ... DEPS ... [TORCH]): the static library of one folder. Include paths begin at the root.
-# TORCH: the sources include LibTorch and share one precompiled torch/torch.h.
+# TORCH: the sources include LibTorch and share one precompiled ATen/ATen.h.
 function(hyperserve_library name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
   if(ARG_SOURCES)

@@ -15,7 +15,7 @@ python_pins=(grpcio==1.76.0 grpcio-tools==1.76.0 grpcio-reflection==1.76.0 grpci
   mypy==1.19.1 types-grpcio==1.0.0.20251009 types-protobuf==6.32.1.20251210)
 
 apt_packages=(
-  g++ make git ccache pkg-config ca-certificates
+  g++ make git ccache mold pkg-config ca-certificates
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   prometheus-cpp-dev libcpp-httplib-dev libspdlog-dev zlib1g-dev libssl-dev libboost-dev
   libgtest-dev libgmock-dev libbenchmark-dev

@@ -1,7 +1,7 @@
 // Random tensors for the layers of a test, and nets made of them.
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "core/model/layers/kind.h"
 #include "core/model/net/net.h"
@@ -11,10 +11,10 @@ namespace hyperserve::fixture {
 // Normals of this dtype for every tensor of the layers, with the prefix "net"; variances are
 // positive. Every call returns the same numbers.
 inline TensorMap RandomTensors(const LayerList& layers, at::ScalarType dtype = at::kDouble) {
-  torch::manual_seed(1);
+  at::manual_seed(1);
   TensorMap tensors;
   for (const auto& [name, tensor] : ListTensors(layers, "net")) {
-    tensors[name] = torch::randn(tensor.shape, dtype);
+    tensors[name] = at::randn(tensor.shape, dtype);
     if (tensor.role == TensorRole::kRunningVar) tensors[name].abs_().add_(0.1);
   }
   return tensors;
@@ -26,7 +26,7 @@ inline at::Tensor Apply(const LayerList& layers, const TensorMap& tensors, const
 }
 
 // In double.
-inline at::Tensor Random(at::IntArrayRef shape) { return torch::randn(shape, at::kDouble); }
+inline at::Tensor Random(at::IntArrayRef shape) { return at::randn(shape, at::kDouble); }
 
 // Infinite where the shapes differ.
 inline double MaxDifference(const at::Tensor& a, const at::Tensor& b) {

@@ -1,6 +1,8 @@
 #include "training/optimise/optimise.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
 
 #include <algorithm>
 #include <chrono>

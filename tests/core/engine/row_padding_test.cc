@@ -34,9 +34,9 @@ void ExpectAlone(const LayerList& layers, const Shape& row, at::ScalarType dtype
   };
   const auto normals = [&](Shape shape, double scale) {
     shape.insert(shape.begin(), 64);
-    const at::Tensor value = torch::randn(shape, dtype) * scale;
+    const at::Tensor value = at::randn(shape, dtype) * scale;
     shape.insert(shape.begin(), 3);
-    return Dual{value, torch::randn(shape, dtype)};
+    return Dual{value, at::randn(shape, dtype)};
   };
   const Dual x = normals(row, 2.0), depth = normals({}, 1.0);
   const Dual condition = normals({fixture::kConditionFeatures}, 1.0);

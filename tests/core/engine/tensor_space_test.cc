@@ -1,7 +1,7 @@
 #include "core/engine/readable/tensor_space.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
@@ -26,10 +26,10 @@ const LayerList kField = {
 const LayerList kNet = {{LinearLayer{.in = 5, .out = 2}}};
 
 TensorMap Random(const LayerList& layers) {
-  torch::manual_seed(3);
+  at::manual_seed(3);
   TensorMap tensors;
   for (const auto& [name, shape] : ExpectedTensors(layers, "net")) {
-    tensors[name] = torch::randn(shape, at::kDouble);
+    tensors[name] = at::randn(shape, at::kDouble);
   }
   return tensors;
 }
@@ -47,7 +47,7 @@ TEST(TensorSpaceTest, AHypersolvedStepHasTheGradientOfItsNumbers) {
   TensorMap net = Random(kNet);
   at::Tensor& weight = net["net.0.weight"];
   weight.requires_grad_();
-  const at::Tensor z = torch::randn({3, 2}, at::kDouble);
+  const at::Tensor z = at::randn({3, 2}, at::kDouble);
   const auto loss = [&] {
     const TensorSpace space = MakeSpace(field, net);
     const TensorSpace::State start = space.Start(z);
@@ -66,8 +66,8 @@ TEST(TensorSpaceTest, AHypersolvedStepHasTheGradientOfItsNumbers) {
 
 TEST(TensorSpaceTest, CombinesSelectsAndGathersRowByRow) {
   const TensorSpace space = MakeSpace(Random(kField), Random(kNet));
-  const TensorSpace::State z = space.Start(torch::randn({3, 2}, at::kFloat));
-  const TensorSpace::State k = space.Start(torch::randn({3, 2}, at::kFloat));
+  const TensorSpace::State z = space.Start(at::randn({3, 2}, at::kFloat));
+  const TensorSpace::State k = space.Start(at::randn({3, 2}, at::kFloat));
   for (const PerRow& weights : {PerRow{0.1, 0.2, 0.3}, PerRow{0.7, 0.7, 0.7}}) {
     const Term<TensorSpace::State> term{&weights, &k};
     const at::Tensor sum = space.Combine(z, std::span(&term, 1)).z;
@@ -99,7 +99,7 @@ TEST(TensorSpaceTest, SeesWhatIsNotFinite) {
 
 TEST(RowNumbersTest, LogAbsDeterminantAgreesWithTheLibrary) {
   for (const int64_t n : {1, 2, 3, 7, 20}) {
-    const at::Tensor matrices = torch::randn({n, 4, n}, at::kDouble);
+    const at::Tensor matrices = at::randn({n, 4, n}, at::kDouble);
     const at::Tensor expected =
         std::get<1>(at::linalg_slogdet(matrices.transpose(0, 1).contiguous()));
     EXPECT_LT((LogAbsDeterminants(matrices) - expected).abs().max().item<double>(), 1e-11);

@@ -1,6 +1,6 @@
 // Activations against the functions of the C library, and their slopes where they are hard.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -42,7 +42,7 @@ TEST(ActivationsTest, AreTheirFormulas) {
          return a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * std::pow(a, 3))));
        }},
   };
-  const at::Tensor x = torch::linspace(-30, 30, 601, at::kDouble).view({601, 1});
+  const at::Tensor x = at::linspace(-30, 30, 601, at::kDouble).view({601, 1});
   for (const auto& [layer, formula] : cases) {
     const at::Tensor y = Apply({layer}, {}, x);
     for (int64_t i = 0; i < x.size(0); ++i) {

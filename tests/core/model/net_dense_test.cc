@@ -1,6 +1,6 @@
 // Layers that mix the numbers of a row, and norms, against sums written out as loops.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 

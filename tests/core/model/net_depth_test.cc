@@ -1,7 +1,7 @@
 // Layers that vary with the depth, attention and transposed convolutions against their formulas,
 // written out in other words.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Pools, rearrangements and joins against what each output pixel should be.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"

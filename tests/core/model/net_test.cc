@@ -1,8 +1,9 @@
 // Nets as a whole: tangents against autograd, gradients of both, and what a weights file must hold.
 #include "core/model/net/net.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 

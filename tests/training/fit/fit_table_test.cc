@@ -1,8 +1,8 @@
 // The fit of one table on a small nonlinear field.
 #include "training/fit/fit_table.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ TableSolves Solves(Coefficients kind, int evaluations) {
   const LayerList layers = {Layer{.kind = LinearLayer{.in = 2, .out = 8, .bias = false}},
                             Layer{.kind = TanhLayer{}},
                             Layer{.kind = LinearLayer{.in = 8, .out = 2, .bias = false}}};
-  torch::manual_seed(3);
+  at::manual_seed(3);
   const TensorMap weights = {{"field.0.weight", 1.5 * at::randn({8, 2})},
                              {"field.2.weight", at::randn({2, 8})}};
   return {.space = {.field = Net::Make(layers, "field", weights).value()},
@@ -191,7 +191,7 @@ TableSolves SolvesWithDepth(at::ScalarType dtype, std::optional<double> reflecte
   const LayerList layers = {
       Layer{.kind = DepthCatLayer{}}, Layer{.kind = LinearLayer{.in = 3, .out = 8, .bias = false}},
       Layer{.kind = TanhLayer{}}, Layer{.kind = LinearLayer{.in = 8, .out = 2, .bias = false}}};
-  torch::manual_seed(3);
+  at::manual_seed(3);
   const TensorMap weights = {{"field.1.weight", 2.0 * at::randn({8, 3}, dtype)},
                              {"field.3.weight", at::randn({2, 8}, dtype)}};
   TableSolves solves = Solves(Coefficients::kScalar, 3);

@@ -1,7 +1,7 @@
 #include "training/fit/loss.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <numbers>

@@ -1,8 +1,8 @@
 // Least squares on linear fields, whose true states are known in closed form.
 #include "training/fit/table_start.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <vector>
 
@@ -42,7 +42,7 @@ TableSolves Linear(const at::Tensor& matrix, Coefficients kind, int evaluations)
 at::Tensor Matrix(std::vector<float> values) { return at::tensor(values).view({2, 2}); }
 
 at::Tensor Rows(int64_t count) {
-  torch::manual_seed(1);
+  at::manual_seed(1);
   return at::randn({count, 2}) + 0.5;
 }
 
@@ -112,7 +112,7 @@ TEST(TableStartTest, TheOffsetTakesWhatIsTheSameForAllRows) {
 // Images: channels are the second dimension, and every pixel is a line of the regression.
 TEST(TableStartTest, ImagesHaveOneRegressionForAllPixels) {
   const at::Tensor channels = Matrix({-1.0f, 0.4f, 0.1f, -0.6f});
-  torch::manual_seed(2);
+  at::manual_seed(2);
   const at::Tensor start = at::randn({5, 2, 3, 4});
   const at::Tensor end = at::conv2d(start, at::matrix_exp(channels).view({2, 2, 1, 1}));
   const UniformTruth truth{.span = {0, 1}, .start = start, .states = {end}};

@@ -1,9 +1,9 @@
 // Residuals and trajectories of a linear field, where both are known in closed form.
 #include "training/fit/truth.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
