@@ -1,6 +1,7 @@
 #include "training/bounds/fit_distance.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,7 @@
 #include "training/fit/fit_model.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <functional>
 #include <memory>

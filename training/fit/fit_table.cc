@@ -1,5 +1,7 @@
 #include "training/fit/fit_table.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>

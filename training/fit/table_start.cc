@@ -1,5 +1,7 @@
 #include "training/fit/table_start.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #include "training/fit/trajectory.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "training/fit/truth.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <set>
 

@@ -1,6 +1,7 @@
 #include "core/engine/readable/tensor_space.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

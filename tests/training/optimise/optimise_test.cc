@@ -2,6 +2,7 @@
 // numbers are not finite and when nothing gets better.
 #include "training/optimise/optimise.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
