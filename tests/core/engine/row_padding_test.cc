@@ -1,6 +1,7 @@
 // What RowMultiple asks of the number of rows is enough for every kind of layer, on the CPU.
 #include "core/engine/readable/row_padding.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "core/io/tensor.h"
