@@ -28,7 +28,7 @@ struct SampleAsk {
 // Owns its arrays. Samples have the dtype of ReplyDtype.
 struct SampleAnswer {
   SolveInfo info;
-  HostTensor samples;      // [rows, dimensions]; NaN in rows that failed
+  HostTensor samples;      // [rows, state shape]; NaN in rows that failed
   HostTensor log_density;  // F64 [rows]; NaN in rows that failed; empty: not asked for
 };
 
@@ -67,7 +67,7 @@ Prepared ChunkOf(const PreparedStream& stream, int64_t begin, int64_t rows);
 // log p(x) of given points x.
 struct LogProbAsk {
   AskTerms terms;
-  AskedRows inputs = TensorView{};  // [rows, dimensions]: F32 (F64 in tier double)
+  AskedRows inputs = TensorView{};  // [rows, state shape]: F32 (F64 in tier double)
   bool gradient = false;            // asks for the gradient of log p as well
   uint64_t first_row = 0;           // the number of the first row, for its probes
 };
@@ -76,8 +76,8 @@ struct LogProbAsk {
 struct LogProbAnswer {
   SolveInfo info;
   HostTensor log_prob;  // F64 [rows]; NaN in rows that failed, as in both gradients
-  // By x, [rows, dimensions], and by the condition of each row, [rows, features]; empty: not asked
-  // for, or the model has no condition.
+  // By x, [rows, state shape], and by the condition of each row, [rows, (knots,) features]; empty:
+  // not asked for, or the model has no condition.
   HostTensor gradient, condition_gradient;
 };
 
