@@ -43,7 +43,7 @@ std::string ContentsDigest(const TensorMap& state) {
 }  // namespace
 
 Checkpoints::Checkpoints(Options options) : options_(std::move(options)) {
-  options_.identity["format"] = kFormat;
+  options_.identity.insert_or_assign("format", std::string(kFormat));
   const bool there = !FilesIn(options_.folder).empty();
   if (options_.resume && !there) {
     absl::FPrintF(stderr, "--resume: no checkpoint in %s; the run begins at its start\n",
