@@ -24,9 +24,22 @@ constexpr double kSwayMin = -1.0, kSwayMax = 1.75;
 constexpr double kShareMin = 1e-6;       // of one listed step
 constexpr size_t kListedStepsMax = 256;  // so that the text of a plan stays short
 
+// "0", "0.0": what ParsePositive does not read.
+bool IsZero(std::string_view text) {
+  return text.find_first_not_of("0.") == text.npos && text.find('0') != text.npos &&
+         text.find('.') == text.rfind('.');
+}
+
+// Python prints a blank after each comma of a list.
+std::string_view WithoutBlanks(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
 // A number of either sign, spelled as plans spell numbers.
 std::optional<double> ParseNumber(std::string_view text) {
-  if (text == "0") return 0.0;
+  if (IsZero(text)) return 0.0;
   const bool negative = text.starts_with('-');
   const std::optional<double> size = ParsePositive(negative ? text.substr(1) : text);
   if (!size) return std::nullopt;
@@ -131,7 +144,7 @@ absl::StatusOr<StepGrid> ParseStepGrid(std::string_view text) {
     std::string_view rest = text.substr(1, text.size() - 2);
     while (true) {
       const size_t comma = rest.find(',');
-      const std::optional<double> share = ParseNumber(rest.substr(0, comma));
+      const std::optional<double> share = ParseNumber(WithoutBlanks(rest.substr(0, comma)));
       if (!share || *share < 0 || grid.shares.size() > kListedStepsMax) return unknown;
       grid.shares.push_back(*share);
       if (comma == rest.npos) return grid;

@@ -40,7 +40,7 @@ class Options(TypedDict, total=False):
     request_id: str  # returned and logged; absent: made here
     max_reply_bytes: int  # absent: the server's default, 4 MiB less 64 KiB
     condition: Any  # of a conditional model: [rows, condition_shape], or one for all rows: [condition_shape]
-    knots: Sequence[float]  # depths of a condition that changes: it is [rows, knots, ...], or [knots, ...] for all rows
+    knots: Sequence[float] | None  # depths of a condition that changes: it is [rows, knots, ...], or [knots, ...] for all rows
     interpolation: str  # between the knots: "linear" or absent, "cubic_hermite"
     probes: int  # by which a log-density in more than 64 dimensions is estimated, 2 to 64; absent: 8
     probe_seed: int  # of these
@@ -58,16 +58,17 @@ def _for_rows(given: Any, options: Options) -> v1.Tensor | None:
     array = as_numpy(given)
     if array.dtype == np.uint8:
         array = array.astype(np.float32)
-    of_all = array.ndim == (2 if "knots" in options else 1)
+    of_all = array.ndim == (1 if options.get("knots") is None else 2)
     return to_wire(array[np.newaxis] if of_all else array, _double(options))
 
 
 def _knots(options: Options) -> v1.ConditionKnots | None:
-    if "knots" not in options:
-        if "interpolation" in options:
+    knots = options.get("knots")
+    if knots is None:
+        if options.get("interpolation"):
             raise TypeError("interpolation goes between knots; give knots too")
         return None
-    return v1.ConditionKnots(depths=[float(s) for s in options["knots"]], interpolation=options.get("interpolation", ""))
+    return v1.ConditionKnots(depths=[float(s) for s in knots], interpolation=options.get("interpolation", ""))
 
 
 def _guidance(options: Options) -> v1.Tensor | None:
@@ -78,13 +79,21 @@ def _guidance(options: Options) -> v1.Tensor | None:
     return to_wire(array[np.newaxis] if array.ndim == 0 else array, True)
 
 
+def _plan(options: Options) -> v1.Plan | None:
+    plan = options.get("plan")
+    if plan and not isinstance(plan, str):
+        raise TypeError(f"plan={plan!r}: a text is wanted, as in 'euler:4'")
+    return v1.Plan(text=plan) if plan else None
+
+
 def _solve_options(model: str, options: Options) -> v1.SolveOptions:
     unknown = set(options) - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"no option is called {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")
-    return v1.SolveOptions(
+    return wire.message(
+        v1.SolveOptions,
         model=model,
-        plan=v1.Plan(text=options["plan"]) if options.get("plan") else None,
+        plan=_plan(options),
         max_steps=options.get("max_steps", 0),
         generation=options.get("generation", 0),
         want_error_bound=options.get("error_bound", False),
@@ -108,7 +117,7 @@ def classify(
     request = v1.ClassifyRequest(
         options=_solve_options(model, options),
         inputs=to_wire(inputs, _double(options)),
-        want=v1.ClassifyWant(labels=True, top_k=top_k, probabilities=probabilities, logits=logits, state=state),
+        want=wire.message(v1.ClassifyWant, labels=True, top_k=top_k, probabilities=probabilities, logits=logits, state=state),
     )
     return _solving(wire.CLASSIFY, request, results.classify_result, request.options, options)
 
@@ -116,8 +125,13 @@ def classify(
 def sample(
     model: str, rows: int, seed: int, first_row: int, log_density: bool, options: Options
 ) -> Call[v1.SampleRequest, v1.SampleReply, results.SampleResult]:
-    request = v1.SampleRequest(
-        options=_solve_options(model, options), rows=rows, seed=seed, first_row=first_row, log_density=log_density
+    request = wire.message(
+        v1.SampleRequest,
+        options=_solve_options(model, options),
+        rows=rows,
+        seed=seed,
+        first_row=first_row,
+        log_density=log_density,
     )
     return _solving(wire.SAMPLE, request, results.sample_result, request.options, options)
 
@@ -131,8 +145,11 @@ def sample_stream(
 def log_prob(
     model: str, inputs: Any, first_row: int, options: Options
 ) -> Call[v1.LogProbRequest, v1.LogProbReply, results.LogProbResult]:
-    request = v1.LogProbRequest(
-        options=_solve_options(model, options), inputs=to_wire(inputs, _double(options)), first_row=first_row
+    request = wire.message(
+        v1.LogProbRequest,
+        options=_solve_options(model, options),
+        inputs=to_wire(inputs, _double(options)),
+        first_row=first_row,
     )
     return _solving(wire.LOG_PROB, request, results.log_prob_result, request.options, options)
 
@@ -211,7 +228,8 @@ def _solve_request(
     else:
         request.state.CopyFrom(to_wire(state, _double(options)))
     if span is not None:
-        request.span.CopyFrom(v1.Span(begin=span[0], end=span[1]))
+        begin, end = span
+        request.span.CopyFrom(v1.Span(begin=begin, end=end))
     return request
 
 

@@ -10,6 +10,7 @@ from hyperserve import results
 from hyperserve.arrays import Array
 from hyperserve.errors import InternalError
 from hyperserve.v1 import hyperserve_pb2 as v1
+from hyperserve.wire import message
 
 _COUNTS = ("nfe", "correction_evaluations", "macs")
 
@@ -18,7 +19,7 @@ class StreamLeft:
     """The rows of a stream that have not arrived; the request of the next attempt asks for these."""
 
     def __init__(self, sample: v1.SampleRequest, chunk_rows: int) -> None:
-        self.request = v1.SampleStreamRequest(sample=sample, chunk_rows=chunk_rows)
+        self.request = message(v1.SampleStreamRequest, sample=sample, chunk_rows=chunk_rows)
         self.request_id = sample.options.request_id
         self.rows = sample.rows
         self._summary: v1.SolveInfo | None = None  # after a resumption that of the last part only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from typing import Any, Generic, TypeVar
 
@@ -55,6 +56,20 @@ UNLOAD = _call("UnloadModel", admin_v1.UnloadModelRequest, admin_v1.UnloadModelR
 ROLLBACK = _call("RollbackHypersolver", admin_v1.RollbackHypersolverRequest, admin_v1.RollbackHypersolverReply, "Admin")
 
 
+def message(kind: type[Request], **fields: Any) -> Request:
+    """The message of these fields. Protobuf's own refusal of a number or a text does not say of which field."""
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError):
+        for name, value in fields.items():
+            try:
+                kind(**{name: value})
+            except (TypeError, ValueError) as error:
+                refusal = TypeError if isinstance(error, TypeError) else ValueError
+                raise refusal(f"{name}={value!r}: {error}") from None
+        raise
+
+
 def channel_options(receive_bytes_max: int) -> list[tuple[str, Any]]:
     """As the C++ client sets them (client/connection.cc)."""
     return [
@@ -85,7 +100,10 @@ CLOSED = Failure(grpc.StatusCode.UNAVAILABLE, "the client is closed")
 
 
 def no_connection(address: str) -> Failure:
-    return Failure(grpc.StatusCode.UNAVAILABLE, f"no connection to {address}", repeatable=True)
+    words = f"no connection to {address}"
+    if "://" in address or not re.search(r"^unix|:[0-9]+$", address):
+        words += "; an address is HOST:PORT, as in 127.0.0.1:8500"
+    return Failure(grpc.StatusCode.UNAVAILABLE, words, repeatable=True)
 
 
 def failure_of(address: str, error: Exception, repeatable: bool = False, progressed: bool = False) -> Failure:

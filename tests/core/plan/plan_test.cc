@@ -182,6 +182,7 @@ TEST(Plan, OtherSpellingsBecomeTheCanonicalOne) {
   EXPECT_EQ(Canonical("auto:.01,2.0ms"), "auto:1e-2,2ms");
   EXPECT_EQ(Canonical("euler:4@uniform"), "euler:4");
   EXPECT_EQ(Canonical("euler:2@[0,.50,1.0]"), "euler:2@[0,0.5,1]");
+  EXPECT_EQ(Canonical("euler:2@[0.0, 0.5, 1.0]"), "euler:2@[0,0.5,1]");
   EXPECT_EQ(Canonical("euler:4@sway(-1.0)/exact"), "euler:4@sway(-1)");
 }
 
@@ -236,7 +237,8 @@ TEST(Plan, ErrorsNameTheTextTheReasonAndTheWayOut) {
 
 TEST(Plan, ErrorsOfGridsNameTheWayOut) {
   EXPECT_THAT(ErrorOf("euler:4@cos"), AllOf(HasSubstr("grid 'cos'"), HasSubstr("sway(c)")));
-  for (const char* grid : {"", "sway", "sway(", "sway(x)", "cosine(1)", "[]", "[0,1", "[0,-1]"}) {
+  for (const char* grid : {"", "sway", "sway(", "sway(x)", "cosine(1)", "[]", "[0,1", "[0,-1]",
+                           "[., 1]", "[0..0,1]"}) {
     EXPECT_THAT(ErrorOf(absl::StrCat("euler:4@", grid)),
                 HasSubstr(absl::StrCat("unknown grid '", grid, "'")));
   }
