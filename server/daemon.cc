@@ -138,7 +138,7 @@ absl::Status Daemon::Parts::StartBatcher() {
   SetMemoryFigures(options.memory_max, devices, metrics);
   std::vector<DeviceRuntime*> served;
   for (const std::string& device : DevicesOf(options, machine)) {
-    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
+    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device, StreamPriority::kGreatest));
     BoundMemory(runtime->device(), options.device_memory_max);
     served.push_back(runtimes.emplace_back(std::move(runtime)).get());
   }

@@ -1,7 +1,6 @@
 #include "core/engine/device_runtime.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <mutex>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "core/engine/captured/table_run.h"
 #include "core/engine/device.h"
 #include "core/engine/device_faults.h"
+#include "core/engine/devices.h"
 #include "core/engine/fused/conv_run.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_convs.h"
@@ -61,7 +61,7 @@ int64_t MaxStepsOf(const StepControl& control) {
 // leases.
 class Streams {
  public:
-  explicit Streams(at::Device device) : device_(device) {}
+  Streams(at::Device device, StreamPriority priority) : device_(device), priority_(priority) {}
 
   StreamLease Lease() {
     return {new c10::Stream(Take()), [this](const c10::Stream* stream) {
@@ -79,20 +79,19 @@ class Streams {
       free_.pop_back();
       return stream;
     }
-    return device_.is_cuda()
-               ? c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_)
-               : c10::Stream(c10::Stream::DEFAULT, device_);
+    return NextStream(device_, priority_);
   }
 
   const at::Device device_;
+  const StreamPriority priority_;
   std::mutex mutex_;
   std::vector<c10::Stream> free_;  // guarded by mutex_
 };
 
 // What is captured on a device, in lanes that steps and tables share.
 struct Captures {
-  explicit Captures(at::Device device)
-      : lanes(device, CudaCaptureLane), steps(&lanes), tables(&lanes) {}
+  Captures(at::Device device, StreamPriority priority)
+      : lanes(device, priority, CudaCaptureLane), steps(&lanes), tables(&lanes) {}
   CaptureLanes lanes;
   StepGraphs steps;
   TableGraphs tables;
@@ -100,13 +99,13 @@ struct Captures {
 
 class TorchRuntime final : public DeviceRuntime {
  public:
-  explicit TorchRuntime(at::Device device)
+  TorchRuntime(at::Device device, StreamPriority priority)
       : device_name_(device.str()),
         flows_([device](const kernels::FlowModel& flow, kernels::FlowPrecision precision) {
           return CudaFlow(flow, precision, device);
         }),
         convs_([device](const kernels::ConvModel& conv) { return CudaConv(conv, device); }),
-        streams_(device) {
+        streams_(device, priority) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
                             return CatchDeviceFaults("packing a model", [&] {
@@ -114,7 +113,7 @@ class TorchRuntime final : public DeviceRuntime {
                                                       : flows_.Supports(spec);
                             });
                           }});
-      captures_.emplace(device);
+      captures_.emplace(device, priority);
       engines_.push_back({kGraph, [this](const BatchSpec& spec, int64_t rows) {
                             return RunsFromTable(spec.method.method)
                                        ? captures_->tables.Supports(spec, rows)
@@ -241,11 +240,12 @@ class TorchRuntime final : public DeviceRuntime {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device) {
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device,
+                                                                 StreamPriority priority) {
   using Result = absl::StatusOr<std::unique_ptr<DeviceRuntime>>;
   return CatchExceptions("opening a device", [&]() -> Result {
     HS_ASSIGN_OR_RETURN(const at::Device found, FindDevice(device));
-    return std::make_unique<TorchRuntime>(found);
+    return std::make_unique<TorchRuntime>(found, priority);
   });
 }
 

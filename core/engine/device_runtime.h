@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -52,7 +53,8 @@ class DeviceRuntime {
 
 // `device`: "cpu", "cuda" (the first) or "cuda:N". kInvalidArgument for a device that this machine
 // does not have. Blocks while the driver opens a device; kInternal where LibTorch throws meanwhile.
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device);
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(
+    std::string_view device, StreamPriority priority = StreamPriority::kLeast);
 
 // Splits a plan. SetPlan sets method, stepping and grid, which all rows of a batch share; ControlOf
 // returns the steps or tolerances, which each segment has for itself.

@@ -76,8 +76,7 @@ class Graph final : public CapturedWork {
 // stream, is first asked for in a capture, and belongs to the lane's graphs alone.
 class CudaLane final : public CaptureLane {
  public:
-  explicit CudaLane(at::Device device)
-      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+  explicit CudaLane(const c10::Stream& stream) : stream_(stream) {}
 
   std::unique_ptr<CapturedWork> Capture(const std::function<void()>& work) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);
@@ -91,10 +90,10 @@ class CudaLane final : public CaptureLane {
 
 }  // namespace
 
-std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device device) {
+std::unique_ptr<CaptureLane> CudaCaptureLane(const c10::Stream& stream) {
   at::globalContext().lazyInitDevice(at::kCUDA);  // a pool wants its allocator
-  const c10::DeviceGuard guard(device);
-  return std::make_unique<CudaLane>(device);
+  const c10::DeviceGuard guard(stream.device());
+  return std::make_unique<CudaLane>(stream);
 }
 
 }  // namespace hyperserve

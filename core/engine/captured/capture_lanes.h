@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/engine/captured/captured_work.h"
+#include "core/engine/devices.h"
 #include "core/engine/torch_scope.h"
 
 namespace hyperserve {
@@ -24,9 +25,10 @@ inline constexpr size_t kGraphLanes = 2;
 // Thread-safe; must outlive its leases.
 class CaptureLanes {
  public:
-  // `capture` makes what captures in one lane: CudaCaptureLane, or a test's.
-  using MakeCapture = std::function<std::unique_ptr<CaptureLane>(at::Device)>;
-  CaptureLanes(at::Device device, const MakeCapture& capture);
+  // `capture` makes what captures in one lane, on a stream of its own: CudaCaptureLane, or a test's.
+  // A captured kernel keeps the priority of the stream on which it was captured.
+  using MakeCapture = std::function<std::unique_ptr<CaptureLane>(const c10::Stream&)>;
+  CaptureLanes(at::Device device, StreamPriority priority, const MakeCapture& capture);
 
   at::Device device() const { return device_; }
   // Where the works of a lane run and their places are.
