@@ -37,8 +37,8 @@ absl::Status StepGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");
   if (!SlotRunSupports(spec)) {
     return absl::UnimplementedError(
-        "steps with conditions, densities, derivatives, saved states or depths, on a grid, or of a "
-        "field.pt2, are not captured");
+        "steps with control signals, guidance, densities, derivatives, saved states or depths, on "
+        "a grid, or of a field.pt2, are not captured");
   }
   const auto found = works_.Find(spec, Bucket(rows));
   if (!found.empty()) return found.at(kOneStep).status;
@@ -72,7 +72,11 @@ StepGraphs::Graphs StepGraphs::MakeGraphs(const BatchSpec& spec, int64_t rows,
   const auto dtype = at::TensorOptions(device).dtype(SolveDtype(spec));
   const bool fixed = spec.stepping == Stepping::kFixed;
   SlotSteps steps(&setup.space.options(), OptionsOf(spec));
-  steps.Put(at::zeros(shape, dtype), 0, setup.bucket,
+  SlotStarts zeros{.z = at::zeros(shape, dtype), .condition = {}};
+  if (const Shape& features = spec.model->spec().condition; !features.empty()) {
+    zeros.condition = at::zeros({setup.bucket, features[0]}, dtype);
+  }
+  steps.Put(zeros, 0, setup.bucket,
             fixed ? StepControl(FixedSteps{}) : StepControl(ErrorControl{}));
   Graphs graphs;
   for (size_t i = 0; i < kGraphLanes; ++i) {
