@@ -51,10 +51,6 @@ constexpr std::chrono::milliseconds kFarewell{200};
 constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
 constexpr double kMemoryOfConnections = 0.25, kMemoryOfCalls = 0.125;  // of memory_max
 
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 ListenerLimits LimitsOfListener(const Options& options, int64_t connections,
                                 const grpc::ResourceQuota& memory) {
   return {.connection_calls_max = options.connection_calls_max,
@@ -79,10 +75,6 @@ ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devic
   return facts;
 }
 
-std::string WithPort(const std::string& address, int port) {
-  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
-}
-
 }  // namespace
 
 struct Daemon::Parts {
@@ -93,6 +85,7 @@ struct Daemon::Parts {
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status WarmAndTime(const WarmUpSubject& subject, const std::function<bool()>& interrupted);
+  void GiveBackFreeMemory();
   absl::Status TellPorts() const;
   void ProbePorts();
   void OnConnectionRefused(std::string_view port, std::string_view limit);
@@ -221,10 +214,15 @@ absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
   const BatchLimits limits{.rows_max = options.batch_rows_max, .macs_max = options.batch_macs_max};
   const absl::Status done =
       hyperserve::WarmAndTime(subject, limits, interrupted, runtimes, Clock::Real());
+  // At the start once, after all models: each finds the memory of those before it.
+  if (environment.registry() != nullptr) GiveBackFreeMemory();
+  return done;
+}
+
+void Daemon::Parts::GiveBackFreeMemory() {
   for (const auto& runtime : runtimes) {
     if (batcher->depth().macs == 0) GiveBackMemory(runtime->device());
   }
-  return done;
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -243,6 +241,7 @@ absl::Status Daemon::Parts::OpenRegistry() {
                                                  const std::function<bool()>& interrupted) {
                                             return WarmAndTime(subject, interrupted);
                                           },
+                                      .loaded = [this] { GiveBackFreeMemory(); },
                                       .busy = [this] { return batcher->depth().macs > 0; },
                                       .ending = ending},
                                      [this](const Registry::Event& event) { OnEvent(event); }));

@@ -95,6 +95,7 @@ struct Captures {
   CaptureLanes lanes;
   StepGraphs steps;
   TableGraphs tables;
+  std::mutex trying;  // held by a warm-up that uses every lane
 };
 
 class TorchRuntime final : public DeviceRuntime {
@@ -166,9 +167,11 @@ class TorchRuntime final : public DeviceRuntime {
     HS_ASSIGN_OR_RETURN(const bool captured, CatchDeviceFaults("warm-up", [&] {
                           return absl::StatusOr<bool>(Capture(spec, control, rows));
                         }));
+    if (!captured) return absl::OkStatus();
     // The first run in each lane finds its memory.
+    const std::lock_guard lock(captures_->trying);
     std::vector<StartedRun> runs;
-    while (captured && runs.size() < kGraphLanes) {
+    while (runs.size() < kGraphLanes) {
       HS_ASSIGN_OR_RETURN(started, StartRun(spec, rows));
       HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, control, rows, cancelled));
       runs.push_back(std::move(started));

@@ -6,7 +6,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kTimedEvery = 8;
+constexpr int64_t kTimedEvery = 16;
 
 bool IsCpu(std::string_view device) { return device == "cpu"; }
 

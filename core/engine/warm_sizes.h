@@ -35,7 +35,7 @@ int64_t TableBucket(int64_t rows, int64_t field_macs);
 // Whether so many rows under a plan of this engine are solved by what was captured at a warm-up.
 bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows, int64_t field_macs);
 
-// The sizes at which a plan is timed, rising. A CPU: 1 and rows_max. CUDA: powers of eight, and the
+// The sizes at which a plan is timed, rising. A CPU: 1 and rows_max. CUDA: powers of 16, and the
 // largest bucket within rows_max and kTimedMacsMax; times between them are interpolated.
 std::vector<int64_t> TimedRows(std::string_view device, const BatchBound& bound);
 

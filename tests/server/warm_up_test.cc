@@ -4,9 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
@@ -45,8 +51,13 @@ class RecordingRuntime final : public DeviceRuntime {
   }
   absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                       const std::function<bool()>& cancelled) override {
-    asked.push_back({spec, control, rows});
-    clock.Advance(std::chrono::milliseconds(rows));
+    if (before) before();
+    {
+      const std::lock_guard lock(mutex);
+      asked.push_back({spec, control, rows});
+      clock.Advance(std::chrono::milliseconds(rows));
+    }
+    if (spec.method.method == broken) return absl::InternalError("it is broken");
     if (rows > room) return absl::ResourceExhaustedError("the memory of the device is full");
     return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
   }
@@ -54,6 +65,9 @@ class RecordingRuntime final : public DeviceRuntime {
   std::string name = "cpu";
   EngineKinds kinds;
   int64_t room = int64_t{1} << 40;  // rows
+  std::function<void()> before;     // each warm-up
+  Method broken = Method::kAlpha;
+  std::mutex mutex;  // guards the two below while threads run
   std::vector<Asked> asked;
   FakeClock clock;  // a solve takes 1 ms a row
 };
@@ -167,6 +181,65 @@ TEST(WarmUpTest, EndsWhenNobodyWaits) {
       subject, 1, [] { return true; }, runtime);
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   EXPECT_EQ(runtime.asked.size(), 1u);
+}
+
+// On a GPU two threads warm: together what one would.
+TEST(WarmUpTest, TwoThreadsShareTheSpecs) {
+  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
+  const WarmUpSubject subject{.model = Loaded(fixture::TinyClassifier()),
+                              .correction = nullptr,
+                              .calibration = &calibration};
+  const auto solved = [&](WarmUpThreads threads) {
+    RecordingRuntime runtime;
+    runtime.name = "cuda:0";
+    EXPECT_TRUE(WarmUp(subject, 16, Never, runtime, threads).ok());
+    std::vector<std::string> all;
+    for (const auto& one : runtime.asked) {
+      all.push_back(absl::StrCat(PrintMethod(one.spec.method),
+                                 one.spec.dtype == Dtype::kU8 ? " bytes " : " ", one.rows));
+    }
+    // Any spec may be the first, which is warmed with bytes too.
+    EXPECT_EQ(std::ranges::count_if(
+                  all, [](const std::string& one) { return one.find("bytes") != one.npos; }),
+              1);
+    std::erase_if(all, [](const std::string& one) { return one.find("bytes") != one.npos; });
+    std::ranges::sort(all);
+    return all;
+  };
+  EXPECT_EQ(solved(WarmUpThreads::kTwo), solved(WarmUpThreads::kOne));
+}
+
+TEST(WarmUpTest, TwoThreadsEndWhereOneFails) {
+  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  for (const Method broken : {Method::kEuler, Method::kHeun}) {
+    RecordingRuntime runtime;
+    runtime.name = "cuda:0";
+    runtime.broken = broken;
+    const absl::Status status = WarmUp(subject, 1, Never, runtime, WarmUpThreads::kTwo);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  }
+}
+
+// The function is the registry's thread's own, and the other thread stops where it says so.
+TEST(WarmUpTest, OnlyTheCallersThreadAsksWhetherItIsInterrupted) {
+  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
+  const WarmUpSubject subject{
+      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> asked = 0;
+  runtime.before = [&] {
+    while (std::this_thread::get_id() != caller && asked < 3) std::this_thread::yield();
+  };
+  const auto third_time = [&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    return ++asked >= 3;
+  };
+  const absl::Status status = WarmUp(subject, 1 << 16, third_time, runtime, WarmUpThreads::kTwo);
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
 }
 
 // A whole solve in a launch knows no batch sizes.

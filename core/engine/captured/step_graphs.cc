@@ -1,6 +1,5 @@
 #include "core/engine/captured/step_graphs.h"
 
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +56,6 @@ std::optional<StepGraphs::Lease> StepGraphs::Take(const BatchSpec& spec, int64_t
 bool StepGraphs::Capture(const BatchSpec& spec, int64_t rows, const StreamLease& scratch) {
   if (spec.tier == Tier::kFast || !SlotRunSupports(spec)) return false;
   if (Bucket(rows) > CapturedRowsMax(spec.model->field_macs())) return false;
-  const std::lock_guard capturing(lanes_->capturing());
   return works_.Capture(spec, Bucket(rows), kOneStep,
                         [&] { return MakeGraphs(spec, rows, scratch); });
 }

@@ -128,9 +128,8 @@ void SlotSteps::PutCondition(const at::Tensor& condition, int64_t first, int64_t
     condition_ = condition;
     return;
   }
-  condition_ = condition_.defined()
-                   ? condition_.clone()
-                   : at::zeros({bucket, condition.size(1)}, condition.options());
+  condition_ = condition_.defined() ? condition_.clone()
+                                    : at::zeros({bucket, condition.size(1)}, condition.options());
   condition_.narrow(0, first, rows).copy_(condition);
 }
 

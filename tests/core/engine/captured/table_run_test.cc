@@ -105,9 +105,9 @@ class TableRunTest : public testing::Test {
 
   const std::shared_ptr<const Model> flow_ = fixture::RandomModel(fixture::FlowSpec(), 1);
   int starts_ = 0;
-  CaptureLanes lanes_{
-      at::kCPU, StreamPriority::kLeast,
-      [this](const c10::Stream&) { return std::make_unique<ReplayedLane>(&starts_); }};
+  CaptureLanes lanes_{at::kCPU, StreamPriority::kLeast, [this](const c10::Stream&) {
+                        return std::make_unique<ReplayedLane>(&starts_);
+                      }};
   TableGraphs graphs_{&lanes_};
 };
 
