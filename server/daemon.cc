@@ -75,6 +75,10 @@ ServerFacts FactsOf(const Options& options, const std::vector<DeviceInfo>& devic
   return facts;
 }
 
+std::string WithPort(const std::string& address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
 }  // namespace
 
 struct Daemon::Parts {
@@ -85,7 +89,6 @@ struct Daemon::Parts {
   absl::Status StartListening();
   absl::Status OpenRegistry();
   absl::Status WarmAndTime(const WarmUpSubject& subject, const std::function<bool()>& interrupted);
-  void GiveBackFreeMemory();
   absl::Status TellPorts() const;
   void ProbePorts();
   void OnConnectionRefused(std::string_view port, std::string_view limit);
@@ -212,17 +215,13 @@ void Daemon::Parts::ProbePorts() {
 absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
                                         const std::function<bool()>& interrupted) {
   const BatchLimits limits{.rows_max = options.batch_rows_max, .macs_max = options.batch_macs_max};
-  const absl::Status done =
-      hyperserve::WarmAndTime(subject, limits, interrupted, runtimes, Clock::Real());
-  // At the start once, after all models: each finds the memory of those before it.
-  if (environment.registry() != nullptr) GiveBackFreeMemory();
-  return done;
-}
-
-void Daemon::Parts::GiveBackFreeMemory() {
+  const absl::Status done = hyperserve::WarmAndTime(
+      subject, limits, interrupted, runtimes,
+      [this](const auto& errand) { batcher->DoOnSolvers(errand); }, Clock::Real());
   for (const auto& runtime : runtimes) {
     if (batcher->depth().macs == 0) GiveBackMemory(runtime->device());
   }
+  return done;
 }
 
 absl::Status Daemon::Parts::OpenRegistry() {
@@ -241,7 +240,6 @@ absl::Status Daemon::Parts::OpenRegistry() {
                                                  const std::function<bool()>& interrupted) {
                                             return WarmAndTime(subject, interrupted);
                                           },
-                                      .loaded = [this] { GiveBackFreeMemory(); },
                                       .busy = [this] { return batcher->depth().macs > 0; },
                                       .ending = ending},
                                      [this](const Registry::Event& event) { OnEvent(event); }));

@@ -138,8 +138,4 @@ absl::StatusOr<Listener> Listen(const std::string& flag, const std::string& addr
   return listener;
 }
 
-std::string WithPort(const std::string& address, int port) {
-  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
-}
-
 }  // namespace hyperserve

@@ -28,9 +28,6 @@ struct Listener {
   void Shutdown();
 };
 
-// host:port with the real port, where the address asked for port 0.
-std::string WithPort(const std::string& address, int port);
-
 // Turns on health and reflection for all later listeners. Call it before the first Listen.
 void SetUpGrpc();
 

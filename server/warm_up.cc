@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -293,6 +294,24 @@ absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
   return threads == WarmUpThreads::kTwo ? specs.WarmByTwo() : specs.WarmAlone();
 }
 
+absl::Status WarmSolvers(const WarmUpSubject& subject, int64_t batch_rows_max,
+                         const std::function<bool()>& interrupted, const DeviceRuntime& runtime,
+                         const OnSolvers& on_solvers) {
+  if (subject.model->state_shape().size() != 3) return absl::OkStatus();
+  std::set<Tier> seen = {Tier::kFast};  // its kernels need no plans
+  for (const BatchSpec& spec : WarmUpSpecs(subject)) {
+    if (!seen.insert(spec.tier).second) continue;  // the nets are the same
+    for (const int64_t rows : PlannedRows(runtime.device(), BoundOf(subject, batch_rows_max))) {
+      if (interrupted()) return absl::CancelledError("the warm-up was cancelled");
+      absl::Status warm;
+      on_solvers([&](DeviceRuntime& own) { warm.Update(own.WarmThread(spec, rows)); });
+      if (absl::IsResourceExhausted(warm)) break;  // batches will be halved
+      HS_RETURN_IF_ERROR(Annotate(warm, "warm-up of the solvers"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
                        const std::function<bool()>& interrupted, DeviceRuntime& runtime,
                        const Clock& clock) {
@@ -318,7 +337,7 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
 absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits,
                          const std::function<bool()>& interrupted,
                          std::span<const std::unique_ptr<DeviceRuntime>> runtimes,
-                         const Clock& clock) {
+                         const OnSolvers& on_solvers, const Clock& clock) {
   const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
   const auto rows = static_cast<int64_t>(
       std::clamp(limits.macs_max / field, 1.0, static_cast<double>(limits.rows_max)));
@@ -327,6 +346,7 @@ absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits
     HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime,
                               captures ? WarmUpThreads::kTwo : WarmUpThreads::kOne));
   }
+  HS_RETURN_IF_ERROR(WarmSolvers(subject, rows, interrupted, *runtimes.front(), on_solvers));
   return TimePlans(subject, rows, interrupted, *runtimes.front(), clock);
 }
 

@@ -42,16 +42,26 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
                        const std::function<bool()>& interrupted, DeviceRuntime& runtime,
                        const Clock& clock);
 
+// Calls a function on each thread that solves, with its device, and blocks until all have returned,
+// but for a thread that is never idle: Batcher::DoOnSolvers.
+using OnSolvers = std::function<void(const std::function<void(DeviceRuntime&)>&)>;
+
+// Evaluates the nets of images on each of these threads at the sizes of PlannedRows. kCancelled
+// where `interrupted` says yes; else it fails as DeviceRuntime::WarmThread does.
+absl::Status WarmSolvers(const WarmUpSubject& subject, int64_t batch_rows_max,
+                         const std::function<bool()>& interrupted, const DeviceRuntime& runtime,
+                         const OnSolvers& on_solvers);
+
 // What a batch may have.
 struct BatchLimits {
   int64_t rows_max = 1;
   double macs_max = 1;  // of one evaluation of f
 };
 
-// WarmUp on each device, and TimePlans on the first.
+// WarmUp on each device, WarmSolvers, and TimePlans on the first device.
 absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits,
                          const std::function<bool()>& interrupted,
                          std::span<const std::unique_ptr<DeviceRuntime>> runtimes,
-                         const Clock& clock);
+                         const OnSolvers& on_solvers, const Clock& clock);
 
 }  // namespace hyperserve

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "core/engine/paired_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/readable/slot_run.h"
+#include "core/engine/readable/solve_setup.h"
 #include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_model.h"
@@ -177,6 +179,24 @@ class TorchRuntime final : public DeviceRuntime {
       runs.push_back(std::move(started));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status WarmThread(const BatchSpec& spec, int64_t rows) override {
+    HS_RETURN_IF_ERROR(CheckSpec(spec));
+    if (spec.method.method == Method::kLearned) {  // its maps are no nets of the space
+      const std::vector<int>& steps = spec.correction->spec().steps;
+      const auto first = std::ranges::find_if(steps, [](int n) { return n > 0; });
+      HS_ASSIGN_OR_RETURN(const StartedRun started, StartRun(spec, rows));
+      HS_RETURN_IF_ERROR(
+          SolveZeros(*started.run, spec, FixedSteps{.steps = *first}, rows, nullptr));
+    }
+    return CatchDeviceFaults("warm-up", [&] {
+      const StreamLease stream = streams_.Lease();
+      const TorchScope scope(*stream);
+      EvaluateNets(spec, SetUpSolve(spec, rows, stream->device()), stream->device());
+      if (on_gpu()) stream->synchronize();
+      return absl::OkStatus();
+    });
   }
 
  private:

@@ -49,6 +49,12 @@ class DeviceRuntime {
   // kVjp, whose rows bring more, is kInvalidArgument.
   virtual absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                               const std::function<bool()>& cancelled) = 0;
+
+  // Evaluates each net and a map of the spec once in this thread, on zeros, in the bucket of
+  // `rows`: LibTorch keeps for each thread what cuDNN planned for a convolution's sizes. Blocks
+  // until that has ended. Fails as WarmUp does. A runtime that keeps nothing for a thread does
+  // nothing.
+  virtual absl::Status WarmThread(const BatchSpec&, int64_t /*rows*/) { return absl::OkStatus(); }
 };
 
 // `device`: "cpu", "cuda" (the first) or "cuda:N". kInvalidArgument for a device that this machine

@@ -59,4 +59,14 @@ std::vector<int64_t> WarmRows(std::string_view device, std::string_view engine,
   return rows;
 }
 
+std::vector<int64_t> PlannedRows(std::string_view device, const BatchBound& bound) {
+  std::vector<int64_t> rows;
+  if (IsCpu(device)) return rows;
+  int64_t bucket = 2 * CapturedRowsMax(bound.field_macs);
+  for (; bucket <= kGraphRowsMax && bucket < 2 * bound.rows_max; bucket *= 2) {
+    rows.push_back(bucket);
+  }
+  return rows;
+}
+
 }  // namespace hyperserve

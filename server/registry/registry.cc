@@ -118,7 +118,6 @@ void Registry::Impl::Run(std::promise<absl::Status> opened) {
   absl::Status status = SetUpGate();
   if (status.ok()) status = catalog_.LoadAll();
   const bool usable = status.ok();
-  if (usable && options_.loaded) options_.loaded();
   opened.set_value(std::move(status));
   const bool polls = options_.poll_seconds > 0;
   const auto pause = std::chrono::duration_cast<TimePoint::duration>(

@@ -51,9 +51,6 @@ struct RegistryOptions {
   // Warms a model or a generation before it is served. Called on the registry's thread. It may stop
   // where `interrupted` says yes. Empty: nothing is warmed.
   std::function<absl::Status(const WarmUpSubject&, const std::function<bool()>& interrupted)> warm;
-  // Called on the registry's thread when all models were loaded, before Open returns. Empty:
-  // nothing.
-  std::function<void()> loaded;
   // How the gate measures. Empty: an EngineGate on `runtime`; tests set their own.
   GateMeasure measure;
   // Are requests being served? Thread-safe. While they are, an examination pauses longer than it

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
@@ -62,8 +63,14 @@ class RecordingRuntime final : public DeviceRuntime {
     return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
   }
 
+  absl::Status WarmThread(const BatchSpec& spec, int64_t rows) override {
+    nets.push_back({spec, {}, rows});
+    return rows > room ? absl::ResourceExhaustedError("it is full") : absl::OkStatus();
+  }
+
   std::string name = "cpu";
   EngineKinds kinds;
+  std::vector<Asked> nets;          // of WarmThread
   int64_t room = int64_t{1} << 40;  // rows
   std::function<void()> before;     // each warm-up
   Method broken = Method::kAlpha;
@@ -314,6 +321,61 @@ TEST(WarmUpTest, InputsAlsoAsBytes) {
   EXPECT_EQ(
       std::ranges::count(runtime.asked, Dtype::kU8, [](const auto& one) { return one.spec.dtype; }),
       1);
+}
+
+// Each thread that solves plans its convolutions itself, so it must see them before it serves.
+TEST(WarmSolversTest, TheNetsOfImagesAtSizesThatAreNotCaptured) {
+  ModelSpec spec = fixture::ImageSpec();
+  spec.input.shape = {1, 48, 48};
+  const auto model = fixture::RandomModel(spec, 1);
+  Calibration calibration = Calibrated({"euler:1", "rk4:2", "rk4:2/double", "rk4:2/fast"});
+  const WarmUpSubject subject{.model = model, .correction = nullptr, .calibration = &calibration};
+  RecordingRuntime runtime;
+  runtime.name = "cuda:0";
+  int calls = 0;
+  const OnSolvers twice = [&](const auto& errand) {
+    ++calls;
+    for (int i = 0; i < 2; ++i) errand(runtime);
+  };
+  ASSERT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok());
+  std::vector<std::string> asked;
+  for (const auto& one : runtime.nets) {
+    asked.push_back(absl::StrCat(Absl(TierName(one.spec.tier)), " ", one.rows));
+  }
+  EXPECT_THAT(asked, ElementsAre("exact 512", "exact 512", "exact 1024", "exact 1024",  //
+                                 "double 512", "double 512", "double 1024", "double 1024"));
+  runtime.room = 512;
+  EXPECT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok()) << "batches are halved";
+  calls = 0;
+  const auto nobody_waits = [] { return true; };
+  EXPECT_TRUE(absl::IsCancelled(WarmSolvers(subject, 1 << 16, nobody_waits, runtime, twice)));
+  runtime.name = "cpu";
+  EXPECT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok());
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(WarmSolversTest, OnTheDevice) {
+  const auto runtime = MakeDeviceRuntime("cpu").value();
+  const auto images = fixture::RandomModel(fixture::ImageSpec(), 1);
+  const auto flow = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  Calibration nothing;
+  for (const WarmUpSubject& subject : std::vector<WarmUpSubject>{
+           {.model = images},
+           {.model = images,
+           .correction = fixture::RandomHypersolver(fixture::ImageCorrectionSpec(), *images, 2)},
+           {.model = images,
+           .correction = fixture::RandomHypersolver(
+               fixture::TablesSpec(*images, Direction::kForward, Coefficients::kMap), *images, 2)},
+           {.model = flow,
+           .correction = fixture::RandomHypersolver(
+               fixture::FlowTablesSpec(*flow, Coefficients::kMap), *flow, 2)}}) {
+    WarmUpSubject with_plans = subject;
+    with_plans.calibration = &nothing;
+    for (const BatchSpec& spec : WarmUpSpecs(with_plans)) {
+      const absl::Status warm = runtime->WarmThread(spec, 3);
+      EXPECT_TRUE(warm.ok()) << warm;
+    }
+  }
 }
 
 absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {

@@ -49,6 +49,15 @@ TEST(TimedRows, FewBucketsOfAGpu) {
   EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 1, .field_macs = int64_t{1} << 50}), ElementsAre(1));
 }
 
+TEST(PlannedRows, BucketsOfImagesThatAreNotCaptured) {
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 2783, .field_macs = 35'922'416}),
+              ElementsAre(64, 128, 256, 512, 1024));
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 100, .field_macs = 35'922'416}),
+              ElementsAre(64, 128));
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 65536, .field_macs = 33'280}), ElementsAre());
+  EXPECT_THAT(PlannedRows("cpu", {.rows_max = 2783, .field_macs = 35'922'416}), ElementsAre());
+}
+
 TEST(WarmRows, CapturedBucketsAndTimedOnesTheLargestFirst) {
   const BatchBound images{.rows_max = 2783, .field_macs = 35'922'416};
   EXPECT_THAT(WarmRows("cuda:0", "graph", images), ElementsAre(256, 32, 16, 8, 4, 2, 1));
