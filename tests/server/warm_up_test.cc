@@ -4,16 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_runtime.h"
@@ -27,7 +21,7 @@
 #include "core/plan/step_control.h"
 #include "server/clock/clock.h"
 #include "server/registry/registry_options.h"
-#include "tests/testing/fake_clock.h"
+#include "tests/server/recording_runtime.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 
@@ -35,64 +29,6 @@ namespace hyperserve {
 namespace {
 
 using testing::ElementsAre;
-
-// Records what it is asked to warm. It returns the statuses of `answers` in turn, then OK.
-class RecordingRuntime final : public DeviceRuntime {
- public:
-  struct Asked {
-    BatchSpec spec;
-    StepControl control;
-    int64_t rows = 0;
-  };
-
-  std::string_view device() const override { return name; }
-  EngineKinds engines() const override { return kinds; }
-  absl::StatusOr<StartedRun> StartRun(const BatchSpec&, int64_t) override {
-    return absl::UnimplementedError("nothing is solved here");
-  }
-  absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
-                      const std::function<bool()>& cancelled) override {
-    if (before) before();
-    {
-      const std::lock_guard lock(mutex);
-      asked.push_back({spec, control, rows});
-      clock.Advance(std::chrono::milliseconds(rows));
-    }
-    if (spec.method.method == broken) return absl::InternalError("it is broken");
-    if (rows > room) return absl::ResourceExhaustedError("the memory of the device is full");
-    return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
-  }
-
-  absl::Status WarmThread(const BatchSpec& spec, int64_t rows) override {
-    nets.push_back({spec, {}, rows});
-    return rows > room ? absl::ResourceExhaustedError("it is full") : absl::OkStatus();
-  }
-
-  std::string name = "cpu";
-  EngineKinds kinds;
-  std::vector<Asked> nets;          // of WarmThread
-  int64_t room = int64_t{1} << 40;  // rows
-  std::function<void()> before;     // each warm-up
-  Method broken = Method::kAlpha;
-  std::mutex mutex;  // guards the two below while threads run
-  std::vector<Asked> asked;
-  FakeClock clock;  // a solve takes 1 ms a row
-};
-
-std::shared_ptr<const Model> Loaded(const fixture::LinearModel& files) {
-  return Model::FromBytes(files.model_json, files.weights).value();
-}
-
-Calibration Calibrated(const std::vector<const char*>& plans) {
-  Calibration calibration;
-  for (const char* plan : plans) {
-    PlanCalibration& measured = calibration.plans.emplace_back();
-    measured.plan = ParsePlan(plan).value();
-  }
-  return calibration;
-}
-
-bool Never() { return false; }
 
 TEST(WarmUpSpecsTest, OneForEachMethodAndTier) {
   Calibration calibration = Calibrated({"euler:1", "euler:4", "rk4:2", "dopri5:1e-3", "dopri5:1e-4",
@@ -190,65 +126,6 @@ TEST(WarmUpTest, EndsWhenNobodyWaits) {
   EXPECT_EQ(runtime.asked.size(), 1u);
 }
 
-// On a GPU two threads warm: together what one would.
-TEST(WarmUpTest, TwoThreadsShareTheSpecs) {
-  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
-  const WarmUpSubject subject{.model = Loaded(fixture::TinyClassifier()),
-                              .correction = nullptr,
-                              .calibration = &calibration};
-  const auto solved = [&](WarmUpThreads threads) {
-    RecordingRuntime runtime;
-    runtime.name = "cuda:0";
-    EXPECT_TRUE(WarmUp(subject, 16, Never, runtime, threads).ok());
-    std::vector<std::string> all;
-    for (const auto& one : runtime.asked) {
-      all.push_back(absl::StrCat(PrintMethod(one.spec.method),
-                                 one.spec.dtype == Dtype::kU8 ? " bytes " : " ", one.rows));
-    }
-    // Any spec may be the first, which is warmed with bytes too.
-    EXPECT_EQ(std::ranges::count_if(
-                  all, [](const std::string& one) { return one.find("bytes") != one.npos; }),
-              1);
-    std::erase_if(all, [](const std::string& one) { return one.find("bytes") != one.npos; });
-    std::ranges::sort(all);
-    return all;
-  };
-  EXPECT_EQ(solved(WarmUpThreads::kTwo), solved(WarmUpThreads::kOne));
-}
-
-TEST(WarmUpTest, TwoThreadsEndWhereOneFails) {
-  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
-  const WarmUpSubject subject{
-      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
-  for (const Method broken : {Method::kEuler, Method::kHeun}) {
-    RecordingRuntime runtime;
-    runtime.name = "cuda:0";
-    runtime.broken = broken;
-    const absl::Status status = WarmUp(subject, 1, Never, runtime, WarmUpThreads::kTwo);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-  }
-}
-
-// The function is the registry's thread's own, and the other thread stops where it says so.
-TEST(WarmUpTest, OnlyTheCallersThreadAsksWhetherItIsInterrupted) {
-  Calibration calibration = Calibrated({"euler:1", "heun:1", "rk4:2", "rk3:1", "midpoint:4"});
-  const WarmUpSubject subject{
-      .model = Loaded(fixture::TinyFlow()), .correction = nullptr, .calibration = &calibration};
-  RecordingRuntime runtime;
-  runtime.name = "cuda:0";
-  const auto caller = std::this_thread::get_id();
-  std::atomic<int> asked = 0;
-  runtime.before = [&] {
-    while (std::this_thread::get_id() != caller && asked < 3) std::this_thread::yield();
-  };
-  const auto third_time = [&] {
-    EXPECT_EQ(std::this_thread::get_id(), caller);
-    return ++asked >= 3;
-  };
-  const absl::Status status = WarmUp(subject, 1 << 16, third_time, runtime, WarmUpThreads::kTwo);
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
-}
-
 // A whole solve in a launch knows no batch sizes.
 TEST(WarmUpTest, WhatAFusedEngineRunsIsWarmedOnce) {
   RecordingRuntime runtime;
@@ -321,61 +198,6 @@ TEST(WarmUpTest, InputsAlsoAsBytes) {
   EXPECT_EQ(
       std::ranges::count(runtime.asked, Dtype::kU8, [](const auto& one) { return one.spec.dtype; }),
       1);
-}
-
-// Each thread that solves plans its convolutions itself, so it must see them before it serves.
-TEST(WarmSolversTest, TheNetsOfImagesAtSizesThatAreNotCaptured) {
-  ModelSpec spec = fixture::ImageSpec();
-  spec.input.shape = {1, 48, 48};
-  const auto model = fixture::RandomModel(spec, 1);
-  Calibration calibration = Calibrated({"euler:1", "rk4:2", "rk4:2/double", "rk4:2/fast"});
-  const WarmUpSubject subject{.model = model, .correction = nullptr, .calibration = &calibration};
-  RecordingRuntime runtime;
-  runtime.name = "cuda:0";
-  int calls = 0;
-  const OnSolvers twice = [&](const auto& errand) {
-    ++calls;
-    for (int i = 0; i < 2; ++i) errand(runtime);
-  };
-  ASSERT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok());
-  std::vector<std::string> asked;
-  for (const auto& one : runtime.nets) {
-    asked.push_back(absl::StrCat(Absl(TierName(one.spec.tier)), " ", one.rows));
-  }
-  EXPECT_THAT(asked, ElementsAre("exact 512", "exact 512", "exact 1024", "exact 1024",  //
-                                 "double 512", "double 512", "double 1024", "double 1024"));
-  runtime.room = 512;
-  EXPECT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok()) << "batches are halved";
-  calls = 0;
-  const auto nobody_waits = [] { return true; };
-  EXPECT_TRUE(absl::IsCancelled(WarmSolvers(subject, 1 << 16, nobody_waits, runtime, twice)));
-  runtime.name = "cpu";
-  EXPECT_TRUE(WarmSolvers(subject, 1 << 16, Never, runtime, twice).ok());
-  EXPECT_EQ(calls, 0);
-}
-
-TEST(WarmSolversTest, OnTheDevice) {
-  const auto runtime = MakeDeviceRuntime("cpu").value();
-  const auto images = fixture::RandomModel(fixture::ImageSpec(), 1);
-  const auto flow = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
-  Calibration nothing;
-  for (const WarmUpSubject& subject : std::vector<WarmUpSubject>{
-           {.model = images},
-           {.model = images,
-           .correction = fixture::RandomHypersolver(fixture::ImageCorrectionSpec(), *images, 2)},
-           {.model = images,
-           .correction = fixture::RandomHypersolver(
-               fixture::TablesSpec(*images, Direction::kForward, Coefficients::kMap), *images, 2)},
-           {.model = flow,
-           .correction = fixture::RandomHypersolver(
-               fixture::FlowTablesSpec(*flow, Coefficients::kMap), *flow, 2)}}) {
-    WarmUpSubject with_plans = subject;
-    with_plans.calibration = &nothing;
-    for (const BatchSpec& spec : WarmUpSpecs(with_plans)) {
-      const absl::Status warm = runtime->WarmThread(spec, 3);
-      EXPECT_TRUE(warm.ok()) << warm;
-    }
-  }
 }
 
 absl::Status NothingIsFast(const BatchSpec& spec, int64_t) {
