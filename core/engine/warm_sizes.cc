@@ -62,10 +62,9 @@ std::vector<int64_t> WarmRows(std::string_view device, std::string_view engine,
 std::vector<int64_t> PlannedRows(std::string_view device, const BatchBound& bound) {
   std::vector<int64_t> rows;
   if (IsCpu(device)) return rows;
+  const int64_t most = LargestBucket(kTimedMacsMax, bound.field_macs, kGraphRowsMax);
   int64_t bucket = 2 * CapturedRowsMax(bound.field_macs);
-  for (; bucket <= kGraphRowsMax && bucket < 2 * bound.rows_max; bucket *= 2) {
-    rows.push_back(bucket);
-  }
+  for (; bucket <= most && bucket < 2 * bound.rows_max; bucket *= 2) rows.push_back(bucket);
   return rows;
 }
 

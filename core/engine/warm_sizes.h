@@ -40,8 +40,8 @@ bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows, 
 std::vector<int64_t> TimedRows(std::string_view device, const BatchBound& bound);
 
 // The buckets in which every thread that solves images should have evaluated their nets, rising:
-// above those that are captured, up to kGraphRowsMax. There the plans of cuDNN, which LibTorch
-// keeps for each thread, take longer than an evaluation of f. Empty on a CPU.
+// above those that are captured, up to kGraphRowsMax and kTimedMacsMax. There the plans of cuDNN,
+// which LibTorch keeps for each thread, take longer than an evaluation of f. Empty on a CPU.
 std::vector<int64_t> PlannedRows(std::string_view device, const BatchBound& bound);
 
 // The sizes at which a plan of this engine is warmed, falling, so that smaller batches find the

@@ -51,7 +51,7 @@ TEST(TimedRows, FewBucketsOfAGpu) {
 
 TEST(PlannedRows, BucketsOfImagesThatAreNotCaptured) {
   EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 2783, .field_macs = 35'922'416}),
-              ElementsAre(64, 128, 256, 512, 1024));
+              ElementsAre(64, 128, 256));
   EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 100, .field_macs = 35'922'416}),
               ElementsAre(64, 128));
   EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 65536, .field_macs = 33'280}), ElementsAre());
