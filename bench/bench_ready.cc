@@ -1,5 +1,6 @@
 // What makes a daemon ready, and what it holds then: seconds of the warm-up and of the timing of
-// plans by batch size and tier, and the device's memory after each model of a repository.
+// plans by batch size and tier, and the device's memory after each model of a repository. One
+// thread warms here, so that the seconds are those of each; a daemon warms a GPU by two.
 //
 //   HYPERSERVE_MODELS=models HYPERSERVE_BENCH_DEVICE=cuda:0 bench_ready
 #include <algorithm>

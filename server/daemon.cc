@@ -51,10 +51,6 @@ constexpr std::chrono::milliseconds kFarewell{200};
 constexpr const char* kDaemonHealthNames[] = {"", "hyperserve.v1.Hyperserve"};
 constexpr double kMemoryOfConnections = 0.25, kMemoryOfCalls = 0.125;  // of memory_max
 
-std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 ListenerLimits LimitsOfListener(const Options& options, int64_t connections,
                                 const grpc::ResourceQuota& memory) {
   return {.connection_calls_max = options.connection_calls_max,
@@ -138,7 +134,7 @@ absl::Status Daemon::Parts::StartBatcher() {
   SetMemoryFigures(options.memory_max, devices, metrics);
   std::vector<DeviceRuntime*> served;
   for (const std::string& device : DevicesOf(options, machine)) {
-    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device));
+    HS_ASSIGN_OR_RETURN(auto runtime, MakeDeviceRuntime(device, StreamPriority::kGreatest));
     BoundMemory(runtime->device(), options.device_memory_max);
     served.push_back(runtimes.emplace_back(std::move(runtime)).get());
   }
@@ -219,8 +215,9 @@ void Daemon::Parts::ProbePorts() {
 absl::Status Daemon::Parts::WarmAndTime(const WarmUpSubject& subject,
                                         const std::function<bool()>& interrupted) {
   const BatchLimits limits{.rows_max = options.batch_rows_max, .macs_max = options.batch_macs_max};
-  const absl::Status done =
-      hyperserve::WarmAndTime(subject, limits, interrupted, runtimes, Clock::Real());
+  const absl::Status done = hyperserve::WarmAndTime(
+      subject, limits, interrupted, runtimes,
+      [this](const auto& errand) { batcher->DoOnSolvers(errand); }, Clock::Real());
   for (const auto& runtime : runtimes) {
     if (batcher->depth().macs == 0) GiveBackMemory(runtime->device());
   }

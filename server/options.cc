@@ -129,10 +129,11 @@ std::set<std::string> AllowedCode(const Options& options) {
   return {names.begin(), names.end()};
 }
 
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 CallLimits LimitsOf(const Options& options) {
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-  };
   return {.request_rows_max = options.request_rows_max,
           .receive_bytes_max = options.receive_bytes_max,
           .request_bytes_max = options.queue_bytes_max,
@@ -144,9 +145,9 @@ CallLimits LimitsOf(const Options& options) {
           .reply_bytes_max = options.reply_bytes_max,
           .stream_rows_max = options.stream_rows_max,
           .chunk_rows_default = options.chunk_rows_default,
-          .deadline_default = milliseconds(options.deadline_default_seconds),
-          .deadline_max = milliseconds(options.deadline_max_seconds),
-          .request_arrival_max = milliseconds(options.request_arrival_max_seconds),
+          .deadline_default = Milliseconds(options.deadline_default_seconds),
+          .deadline_max = Milliseconds(options.deadline_max_seconds),
+          .request_arrival_max = Milliseconds(options.request_arrival_max_seconds),
           .retry_pushback = std::chrono::milliseconds(options.retry_pushback_ms)};
 }
 

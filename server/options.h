@@ -3,6 +3,7 @@
 // server_docs_test compares the table of docs/OPERATIONS.md. Every function here is pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -160,6 +161,9 @@ std::vector<std::string> DevicesOf(const Options& options, const Machine& machin
 
 // The names in allow_code.
 std::set<std::string> AllowedCode(const Options& options);
+
+// An option's seconds, as durations.
+std::chrono::milliseconds Milliseconds(double seconds);
 
 // The limits of one call, and the options of the batcher without on_batch. Precondition: `options`
 // come from InForce.

@@ -1,11 +1,15 @@
 #include "server/warm_up.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,7 +69,7 @@ std::vector<Plan> PlansOf(const WarmUpSubject& subject) {
 
 constexpr int kTimedSteps = 2;  // of a plan of more steps
 constexpr size_t kTimedRuns = 3;
-constexpr double kTimedSeconds = 0.02;  // after which no further run begins
+constexpr double kTimedSeconds = 0.004;  // after which no further run begins
 // Error control makes them to choose the first step.
 constexpr int kFirstStepEvaluations = 2;
 
@@ -143,6 +147,80 @@ struct Warmer {
   }
 };
 
+// The warm-up of all specs of a subject, by the caller's thread and perhaps one more. Only the
+// caller's asks whether it is interrupted; meanwhile the other makes no further evaluation of f.
+class SpecsInTurn {
+ public:
+  SpecsInTurn(const WarmUpSubject& subject, int64_t batch_rows_max,
+              const std::function<bool()>& interrupted, DeviceRuntime& runtime)
+      : subject_(subject),
+        bound_(BoundOf(subject, batch_rows_max)),
+        interrupted_(interrupted),
+        runtime_(runtime),
+        specs_(WarmUpSpecs(subject)) {}
+
+  absl::Status WarmAlone() {
+    return WarmRest([this] { return Asked(); });
+  }
+
+  absl::Status WarmByTwo() {
+    absl::Status of_other;
+    std::atomic<bool> other_ended{false};
+    std::thread other([&] {
+      of_other = WarmRest([this] {
+        const std::lock_guard lock(asking_);
+        return stop_.load();
+      });
+      other_ended = true;
+    });
+    const absl::Status own = WarmAlone();
+    while (!other_ended && !Asked()) std::this_thread::sleep_for(kAskEvery);
+    other.join();
+    // Where one fails, the other is cancelled.
+    return own.ok() || (absl::IsCancelled(own) && !of_other.ok()) ? of_other : own;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kAskEvery{1};
+
+  bool Asked() {
+    const std::lock_guard lock(asking_);
+    if (interrupted_()) stop_ = true;
+    return stop_;
+  }
+
+  // The specs that nobody has begun yet, one after the other.
+  absl::Status WarmRest(const std::function<bool()>& stopped) {
+    const Warmer warmer{subject_, bound_, stopped, runtime_};
+    for (size_t i = next_++; i < specs_.size(); i = next_++) {
+      const absl::Status warm = WarmOne(warmer, specs_[i]);
+      if (!warm.ok()) stop_ = true;
+      HS_RETURN_IF_ERROR(warm);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WarmOne(const Warmer& warmer, const BatchSpec& spec) {
+    const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, runtime_.engines());
+    // A calibration may list plans of tier fast that were measured on a GPU.
+    if (spec.tier == Tier::kFast && absl::IsUnimplemented(choice.status())) return absl::OkStatus();
+    HS_RETURN_IF_ERROR(warmer.Warm(spec, choice.ok() ? choice->engine : ""));
+    HS_RETURN_IF_ERROR(warmer.WarmFast(spec));
+    if (spec.entry != Entry::kInput || bytes_are_warm_.exchange(true)) return absl::OkStatus();
+    return warmer.WarmBytes(spec);
+  }
+
+  const WarmUpSubject& subject_;
+  const BatchBound bound_;
+  const std::function<bool()>& interrupted_;
+  DeviceRuntime& runtime_;
+  const std::vector<BatchSpec> specs_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> bytes_are_warm_{false};
+  std::mutex asking_;              // held while interrupted_ is asked
+  std::atomic<bool> stop_{false};  // it said yes, or a spec failed
+};
+
 // A part of a plan's solve, and how often the whole solve repeats it.
 struct TimedPart {
   StepControl control;
@@ -210,17 +288,26 @@ std::vector<BatchSpec> WarmUpSpecs(const WarmUpSubject& subject) {
 }
 
 absl::Status WarmUp(const WarmUpSubject& subject, int64_t batch_rows_max,
-                    const std::function<bool()>& interrupted, DeviceRuntime& runtime) {
-  const Warmer warmer{subject, BoundOf(subject, batch_rows_max), interrupted, runtime};
-  bool bytes_are_warm = false;
+                    const std::function<bool()>& interrupted, DeviceRuntime& runtime,
+                    WarmUpThreads threads) {
+  SpecsInTurn specs(subject, batch_rows_max, interrupted, runtime);
+  return threads == WarmUpThreads::kTwo ? specs.WarmByTwo() : specs.WarmAlone();
+}
+
+absl::Status WarmSolvers(const WarmUpSubject& subject, int64_t batch_rows_max,
+                         const std::function<bool()>& interrupted, const DeviceRuntime& runtime,
+                         const OnSolvers& on_solvers) {
+  if (subject.model->state_shape().size() != 3) return absl::OkStatus();
+  std::set<Tier> seen = {Tier::kFast};  // its kernels need no plans
   for (const BatchSpec& spec : WarmUpSpecs(subject)) {
-    const absl::StatusOr<EngineChoice> choice = ChooseEngine(spec, 1, runtime.engines());
-    // A calibration may list plans of tier fast that were measured on a GPU.
-    if (spec.tier == Tier::kFast && absl::IsUnimplemented(choice.status())) continue;
-    HS_RETURN_IF_ERROR(warmer.Warm(spec, choice.ok() ? choice->engine : ""));
-    HS_RETURN_IF_ERROR(warmer.WarmFast(spec));
-    if (spec.entry != Entry::kInput || std::exchange(bytes_are_warm, true)) continue;
-    HS_RETURN_IF_ERROR(warmer.WarmBytes(spec));
+    if (!seen.insert(spec.tier).second) continue;  // the nets are the same
+    for (const int64_t rows : PlannedRows(runtime.device(), BoundOf(subject, batch_rows_max))) {
+      if (interrupted()) return absl::CancelledError("the warm-up was cancelled");
+      absl::Status warm;
+      on_solvers([&](DeviceRuntime& own) { warm.Update(own.WarmThread(spec, rows)); });
+      if (absl::IsResourceExhausted(warm)) break;  // batches will be halved
+      HS_RETURN_IF_ERROR(Annotate(warm, "warm-up of the solvers"));
+    }
   }
   return absl::OkStatus();
 }
@@ -250,13 +337,16 @@ absl::Status TimePlans(const WarmUpSubject& subject, int64_t batch_rows_max,
 absl::Status WarmAndTime(const WarmUpSubject& subject, const BatchLimits& limits,
                          const std::function<bool()>& interrupted,
                          std::span<const std::unique_ptr<DeviceRuntime>> runtimes,
-                         const Clock& clock) {
+                         const OnSolvers& on_solvers, const Clock& clock) {
   const auto field = static_cast<double>(std::max<int64_t>(subject.model->field_macs(), 1));
   const auto rows = static_cast<int64_t>(
       std::clamp(limits.macs_max / field, 1.0, static_cast<double>(limits.rows_max)));
   for (const auto& runtime : runtimes) {
-    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime));
+    const bool captures = runtime->device() != "cpu";
+    HS_RETURN_IF_ERROR(WarmUp(subject, rows, interrupted, *runtime,
+                              captures ? WarmUpThreads::kTwo : WarmUpThreads::kOne));
   }
+  HS_RETURN_IF_ERROR(WarmSolvers(subject, rows, interrupted, *runtimes.front(), on_solvers));
   return TimePlans(subject, rows, interrupted, *runtimes.front(), clock);
 }
 

@@ -8,13 +8,14 @@ namespace hyperserve {
 // Plain data as the command line says it; whether the values fit each other is checked by the
 // command that takes them.
 struct CommandOptions {
-  std::string recipe;       // path of the recipe
-  std::string data;         // folder of images, or file of points
-  std::string models;       // repository of the base model
-  std::string out;          // hypersolver: repository for the new generation; empty: `models`
-  std::string device;       // "cpu", "cuda", "cuda:N"
-  int threads = 1;          // of one operation on the CPU
-  int iterations = 0;       // of training; 0: as the recipe says
+  std::string recipe;            // path of the recipe
+  std::string data;              // folder of images, or file of points
+  std::string models;            // repository of the base model
+  std::string out;               // hypersolver: repository for the new generation; empty: `models`
+  std::string device;            // "cpu", "cuda", "cuda:N"
+  double device_memory_max = 0;  // bytes of the GPU for tensors; 0: no bound but its size
+  int threads = 1;               // of one operation on the CPU
+  int iterations = 0;            // of training; 0: as the recipe says
   int patience = 0;         // iterations without a better held-out error; 0: as the recipe says
   std::string from;         // hypersolver, coverage: folder of another generation, for hypersolver
                             // also "active"; model: folder of another model; empty: none

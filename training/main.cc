@@ -22,6 +22,7 @@
 #include "programs/stop.h"
 #include "training/command_options.h"
 #include "training/commands.h"
+#include "training/memory_advice.h"
 
 ABSL_FLAG(std::string, recipe, "", "the recipe, a file of training/recipes/");
 ABSL_FLAG(std::string, data, "/usr/share/datasets/fashion-mnist",
@@ -30,6 +31,9 @@ ABSL_FLAG(std::string, models, "", "model repository: written by model, read by 
 ABSL_FLAG(std::string, out, "",
           "hypersolver: repository for the new generation; --models if empty");
 ABSL_FLAG(std::string, device, "auto", "cpu, cuda, cuda:N; auto: a GPU where there is one");
+ABSL_FLAG(double, device_memory_max, 0,
+          "bytes that this process may take of the GPU for tensors, beside a daemon; what needs "
+          "more ends in words; 0: as much as there is");
 ABSL_FLAG(
     int, threads, 1,
     "threads of one operation on the CPU; more help only with images and cores that are idle");
@@ -82,25 +86,27 @@ struct TrainerCommand {
 };
 constexpr std::array<TrainerCommand, 8> kCommands = {{
     {"model", "trains a base model",
-     "recipe models data from replace resume checkpoint_every patience curve device threads "
+     "recipe models data from replace resume checkpoint_every patience curve device "
+     "device_memory_max threads "
      "iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
      "recipe models out from evaluations join rows resume checkpoint_every patience curve "
-     "allow_code data device threads iterations",
+     "allow_code data device device_memory_max threads iterations",
      TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
-     "recipe models picture renew measured allow_code data device threads", Calibrate},
+     "recipe models picture renew measured allow_code data device device_memory_max threads",
+     Calibrate},
     {"report", "writes a page about a model: errors, costs, learned tables, the bar, samples",
-     "recipe models html picture allow_code data device threads", Report},
+     "recipe models html picture allow_code data device device_memory_max threads", Report},
     {"experiment", "measures plans for a figure of docs/EXPERIMENTS.md: fronts, alphas or samples",
-     "recipe models picture allow_code data device threads", RunPaperExperiment},
+     "recipe models picture allow_code data device device_memory_max threads", RunPaperExperiment},
     {"judge", "tells a model's accuracy, or tests a flow's samples against its density",
-     "recipe models allow_code data device threads", Judge},
+     "recipe models allow_code data device device_memory_max threads", Judge},
     {"bounds", "gives the rows of a learned solver bounds of their error, as its next generation",
-     "recipe models rows allow_code data device threads", FitBounds},
+     "recipe models rows allow_code data device device_memory_max threads", FitBounds},
     {"coverage", "shows what these bounds are worth on held-out rows and on rows of another kind",
-     "recipe models from rows allow_code data device threads", ShowCoverage},
+     "recipe models from rows allow_code data device device_memory_max threads", ShowCoverage},
 }};
 
 const TrainerCommand* FindCommand(std::string_view name) {
@@ -150,6 +156,27 @@ std::string ForeignFlag(const TrainerCommand& command) {
   return "";
 }
 
+std::string DeviceName() {
+  const std::string name = absl::GetFlag(FLAGS_device);
+  if (name != "auto") return name;
+  std::string found = "cpu";
+  for (const DeviceInfo& device : ListDevices()) {
+    if (device.name == "cuda:0") found = device.name;
+  }
+  return found;
+}
+
+// The problem of --device_memory_max; empty: none.
+std::string MemoryProblem() {
+  const double most = absl::GetFlag(FLAGS_device_memory_max);
+  if (!(most >= 0)) {
+    return absl::StrCat("--device_memory_max=", most, " is not 0, for no bound, or more bytes");
+  }
+  if (most == 0 || DeviceName() != "cpu") return "";
+  return absl::StrCat("--device_memory_max=", most,
+                      " bounds the memory of a GPU, and this runs on the CPU: leave it out");
+}
+
 // The problem of the command line; empty: none.
 std::string UsageProblem(const std::vector<char*>& words) {
   const std::string command = words.size() > 1 ? words[1] : "";
@@ -169,6 +196,7 @@ std::string UsageProblem(const std::vector<char*>& words) {
   if (const int threads = absl::GetFlag(FLAGS_threads); threads < 1) {
     return absl::StrCat("--threads=", threads, " is below 1, the least");
   }
+  if (const std::string problem = MemoryProblem(); !problem.empty()) return problem;
   if (const int rows = absl::GetFlag(FLAGS_rows); rows < 0) {
     return absl::StrCat("--rows=", rows, " is below 0, which means as many as the recipe has");
   }
@@ -184,22 +212,13 @@ std::string UsageProblem(const std::vector<char*>& words) {
   return "";
 }
 
-std::string DeviceName() {
-  const std::string name = absl::GetFlag(FLAGS_device);
-  if (name != "auto") return name;
-  std::string found = "cpu";
-  for (const DeviceInfo& device : ListDevices()) {
-    if (device.name == "cuda:0") found = device.name;
-  }
-  return found;
-}
-
 absl::Status RunCommand(const std::string& command) {
   const CommandOptions options{.recipe = absl::GetFlag(FLAGS_recipe),
                                .data = absl::GetFlag(FLAGS_data),
                                .models = absl::GetFlag(FLAGS_models),
                                .out = absl::GetFlag(FLAGS_out),
                                .device = DeviceName(),
+                               .device_memory_max = absl::GetFlag(FLAGS_device_memory_max),
                                .threads = absl::GetFlag(FLAGS_threads),
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .patience = absl::GetFlag(FLAGS_patience),
@@ -216,7 +235,7 @@ absl::Status RunCommand(const std::string& command) {
                                .replace = absl::GetFlag(FLAGS_replace),
                                .measured = absl::GetFlag(FLAGS_measured),
                                .renew = absl::GetFlag(FLAGS_renew)};
-  return FindCommand(command)->run(options);
+  return WithMemoryAdvice(FindCommand(command)->run(options), options.device_memory_max);
 }
 
 int Main(int argc, char** argv) {

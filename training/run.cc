@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "core/engine/device.h"
+#include "core/engine/device_memory.h"
 #include "core/model/repository/repository.h"
 #include "programs/progress.h"
 
@@ -52,6 +53,7 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
   }
   HS_ASSIGN_OR_RETURN(run->device, FindDevice(options.device));
   HS_ASSIGN_OR_RETURN(run->runtime, MakeDeviceRuntime(options.device));
+  if (options.device_memory_max > 0) BoundMemory(options.device, options.device_memory_max);
   return run;
 }
 

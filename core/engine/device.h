@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <memory>
@@ -45,7 +46,7 @@ std::shared_ptr<const FusedFlow> CudaFlow(const kernels::FlowModel& model,
                                           kernels::FlowPrecision precision, at::Device device);
 // A field of convolutions likewise. Precondition: kernels::ConvMisfit(model).empty().
 std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel& model, at::Device device);
-// Where work of the device is captured.
-std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device device);
+// Where work of the stream's device is captured: on that stream, on which nothing else may run.
+std::unique_ptr<CaptureLane> CudaCaptureLane(const c10::Stream& stream);
 
 }  // namespace hyperserve

@@ -37,7 +37,7 @@ std::shared_ptr<const FusedConv> CudaConv(const kernels::ConvModel&, at::Device)
   TORCH_CHECK(false, "built without CUDA");
 }
 
-std::unique_ptr<CaptureLane> CudaCaptureLane(at::Device) {
+std::unique_ptr<CaptureLane> CudaCaptureLane(const c10::Stream&) {
   TORCH_CHECK(false, "built without CUDA");
 }
 

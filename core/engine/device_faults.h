@@ -1,5 +1,5 @@
-// Turns what LibTorch throws during a solve into a Status that says whose fault it is. Private to
-// core/engine.
+// Turns what LibTorch throws during a solve or a fit into a Status that says whose fault it is. For
+// core/engine and training.
 #pragma once
 
 #include <c10/util/Exception.h>

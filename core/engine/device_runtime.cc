@@ -1,8 +1,8 @@
 #include "core/engine/device_runtime.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -17,6 +17,7 @@
 #include "core/engine/captured/table_run.h"
 #include "core/engine/device.h"
 #include "core/engine/device_faults.h"
+#include "core/engine/devices.h"
 #include "core/engine/fused/conv_run.h"
 #include "core/engine/fused/fused_conv.h"
 #include "core/engine/fused/fused_convs.h"
@@ -27,6 +28,7 @@
 #include "core/engine/paired_run.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/readable/slot_run.h"
+#include "core/engine/readable/solve_setup.h"
 #include "core/engine/torch_scope.h"
 #include "core/io/tensor.h"
 #include "core/kernels/conv/conv_model.h"
@@ -61,7 +63,7 @@ int64_t MaxStepsOf(const StepControl& control) {
 // leases.
 class Streams {
  public:
-  explicit Streams(at::Device device) : device_(device) {}
+  Streams(at::Device device, StreamPriority priority) : device_(device), priority_(priority) {}
 
   StreamLease Lease() {
     return {new c10::Stream(Take()), [this](const c10::Stream* stream) {
@@ -79,34 +81,34 @@ class Streams {
       free_.pop_back();
       return stream;
     }
-    return device_.is_cuda()
-               ? c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_)
-               : c10::Stream(c10::Stream::DEFAULT, device_);
+    return NextStream(device_, priority_);
   }
 
   const at::Device device_;
+  const StreamPriority priority_;
   std::mutex mutex_;
   std::vector<c10::Stream> free_;  // guarded by mutex_
 };
 
 // What is captured on a device, in lanes that steps and tables share.
 struct Captures {
-  explicit Captures(at::Device device)
-      : lanes(device, CudaCaptureLane), steps(&lanes), tables(&lanes) {}
+  Captures(at::Device device, StreamPriority priority)
+      : lanes(device, priority, CudaCaptureLane), steps(&lanes), tables(&lanes) {}
   CaptureLanes lanes;
   StepGraphs steps;
   TableGraphs tables;
+  std::mutex trying;  // held by a warm-up that uses every lane
 };
 
 class TorchRuntime final : public DeviceRuntime {
  public:
-  explicit TorchRuntime(at::Device device)
+  TorchRuntime(at::Device device, StreamPriority priority)
       : device_name_(device.str()),
         flows_([device](const kernels::FlowModel& flow, kernels::FlowPrecision precision) {
           return CudaFlow(flow, precision, device);
         }),
         convs_([device](const kernels::ConvModel& conv) { return CudaConv(conv, device); }),
-        streams_(device) {
+        streams_(device, priority) {
     if (device.is_cuda()) {
       engines_.push_back({kFused, [this](const BatchSpec& spec, int64_t) {
                             return CatchDeviceFaults("packing a model", [&] {
@@ -114,7 +116,7 @@ class TorchRuntime final : public DeviceRuntime {
                                                       : flows_.Supports(spec);
                             });
                           }});
-      captures_.emplace(device);
+      captures_.emplace(device, priority);
       engines_.push_back({kGraph, [this](const BatchSpec& spec, int64_t rows) {
                             return RunsFromTable(spec.method.method)
                                        ? captures_->tables.Supports(spec, rows)
@@ -167,14 +169,34 @@ class TorchRuntime final : public DeviceRuntime {
     HS_ASSIGN_OR_RETURN(const bool captured, CatchDeviceFaults("warm-up", [&] {
                           return absl::StatusOr<bool>(Capture(spec, control, rows));
                         }));
+    if (!captured) return absl::OkStatus();
     // The first run in each lane finds its memory.
+    const std::lock_guard lock(captures_->trying);
     std::vector<StartedRun> runs;
-    while (captured && runs.size() < kGraphLanes) {
+    while (runs.size() < kGraphLanes) {
       HS_ASSIGN_OR_RETURN(started, StartRun(spec, rows));
       HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, control, rows, cancelled));
       runs.push_back(std::move(started));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status WarmThread(const BatchSpec& spec, int64_t rows) override {
+    HS_RETURN_IF_ERROR(CheckSpec(spec));
+    if (spec.method.method == Method::kLearned) {  // its maps are no nets of the space
+      const std::vector<int>& steps = spec.correction->spec().steps;
+      const auto first = std::ranges::find_if(steps, [](int n) { return n > 0; });
+      HS_ASSIGN_OR_RETURN(const StartedRun started, StartRun(spec, rows));
+      HS_RETURN_IF_ERROR(
+          SolveZeros(*started.run, spec, FixedSteps{.steps = *first}, rows, nullptr));
+    }
+    return CatchDeviceFaults("warm-up", [&] {
+      const StreamLease stream = streams_.Lease();
+      const TorchScope scope(*stream);
+      EvaluateNets(spec, SetUpSolve(spec, rows, stream->device()), stream->device());
+      if (on_gpu()) stream->synchronize();
+      return absl::OkStatus();
+    });
   }
 
  private:
@@ -241,11 +263,12 @@ class TorchRuntime final : public DeviceRuntime {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device) {
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device,
+                                                                 StreamPriority priority) {
   using Result = absl::StatusOr<std::unique_ptr<DeviceRuntime>>;
   return CatchExceptions("opening a device", [&]() -> Result {
     HS_ASSIGN_OR_RETURN(const at::Device found, FindDevice(device));
-    return std::make_unique<TorchRuntime>(found);
+    return std::make_unique<TorchRuntime>(found, priority);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/choose_engine.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
@@ -48,11 +49,18 @@ class DeviceRuntime {
   // kVjp, whose rows bring more, is kInvalidArgument.
   virtual absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
                               const std::function<bool()>& cancelled) = 0;
+
+  // Evaluates each net and a map of the spec once in this thread, on zeros, in the bucket of
+  // `rows`: LibTorch keeps for each thread what cuDNN planned for a convolution's sizes. Blocks
+  // until that has ended. Fails as WarmUp does. A runtime that keeps nothing for a thread does
+  // nothing.
+  virtual absl::Status WarmThread(const BatchSpec&, int64_t /*rows*/) { return absl::OkStatus(); }
 };
 
 // `device`: "cpu", "cuda" (the first) or "cuda:N". kInvalidArgument for a device that this machine
 // does not have. Blocks while the driver opens a device; kInternal where LibTorch throws meanwhile.
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(std::string_view device);
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> MakeDeviceRuntime(
+    std::string_view device, StreamPriority priority = StreamPriority::kLeast);
 
 // Splits a plan. SetPlan sets method, stepping and grid, which all rows of a batch share; ControlOf
 // returns the steps or tolerances, which each segment has for itself.

@@ -24,4 +24,8 @@ std::vector<DeviceInfo> ListDevices();
 // main, before the first tensor and the first thread.
 void SetUpNumerics();
 
+// Whose work a GPU takes up first where it has more than it can do at once: of one process, and of
+// several only where MPS lets them use it together. A trainer has the least, a daemon the greatest.
+enum class StreamPriority { kLeast, kGreatest };
+
 }  // namespace hyperserve

@@ -7,10 +7,20 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <memory>
 
+#include "core/engine/devices.h"
+
 namespace hyperserve {
+
+// One of LibTorch's streams of that priority, in turn; on the CPU the default stream.
+inline c10::Stream NextStream(at::Device device, StreamPriority priority) {
+  if (!device.is_cuda()) return c10::Stream(c10::Stream::DEFAULT, device);
+  return c10::impl::VirtualGuardImpl(device.type())
+      .getStreamFromGlobalPool(device, priority == StreamPriority::kGreatest);
+}
 
 // A stream of the device for one run alone; on the CPU the default stream, which all runs share.
 using StreamLease = std::shared_ptr<const c10::Stream>;

@@ -6,7 +6,7 @@
 namespace hyperserve {
 namespace {
 
-constexpr int64_t kTimedEvery = 8;
+constexpr int64_t kTimedEvery = 16;
 
 bool IsCpu(std::string_view device) { return device == "cpu"; }
 
@@ -56,6 +56,15 @@ std::vector<int64_t> WarmRows(std::string_view device, std::string_view engine,
   for (int64_t bucket = 1; bucket <= captured; bucket *= 2) rows.push_back(bucket);
   std::sort(rows.begin(), rows.end(), std::greater<>());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+std::vector<int64_t> PlannedRows(std::string_view device, const BatchBound& bound) {
+  std::vector<int64_t> rows;
+  if (IsCpu(device)) return rows;
+  const int64_t most = LargestBucket(kTimedMacsMax, bound.field_macs, kGraphRowsMax);
+  int64_t bucket = 2 * CapturedRowsMax(bound.field_macs);
+  for (; bucket <= most && bucket < 2 * bound.rows_max; bucket *= 2) rows.push_back(bucket);
   return rows;
 }
 

@@ -35,9 +35,14 @@ int64_t TableBucket(int64_t rows, int64_t field_macs);
 // Whether so many rows under a plan of this engine are solved by what was captured at a warm-up.
 bool IsCaptured(std::string_view device, std::string_view engine, int64_t rows, int64_t field_macs);
 
-// The sizes at which a plan is timed, rising. A CPU: 1 and rows_max. CUDA: powers of eight, and the
+// The sizes at which a plan is timed, rising. A CPU: 1 and rows_max. CUDA: powers of 16, and the
 // largest bucket within rows_max and kTimedMacsMax; times between them are interpolated.
 std::vector<int64_t> TimedRows(std::string_view device, const BatchBound& bound);
+
+// The buckets in which every thread that solves images should have evaluated their nets, rising:
+// above those that are captured, up to kGraphRowsMax and kTimedMacsMax. There the plans of cuDNN,
+// which LibTorch keeps for each thread, take longer than an evaluation of f. Empty on a CPU.
+std::vector<int64_t> PlannedRows(std::string_view device, const BatchBound& bound);
 
 // The sizes at which a plan of this engine is warmed, falling, so that smaller batches find the
 // memory of larger ones. 1 where sizes make no difference: on a CPU, and for an engine that makes

@@ -324,10 +324,19 @@ void BatchLoop::Watch(std::unique_lock<std::mutex>& lock, Steady::time_point unt
   if (lost_core) watch_again_ = now + kCoreLostRest;
 }
 
+void BatchLoop::WakeAll() {
+  watcher_called_ = true;
+  while (!asleep_.empty()) Wake();
+}
+
 bool BatchLoop::WaitForWork(Seat& seat) {
-  const auto idle = [this] { return !stopping_ && !HasWork(); };
-  const Steady::time_point came = Steady::now();
+  const auto idle = [&] { return !stopping_ && !HasWork() && !errands_.Awaits(seat.errand_); };
   std::unique_lock lock(mutex_);
+  if (!HasWork() && errands_.Awaits(seat.errand_)) {
+    errands_.Do(lock, seat.errand_);
+    WakeAll();  // it is the next one's turn
+  }
+  const Steady::time_point came = Steady::now();
   const bool soon = seat.last_wait_ < options_.watch_max;
   if (idle() && soon && !watched_ && came >= watch_again_) Watch(lock, came + options_.watch_max);
   while (idle()) {
@@ -337,6 +346,13 @@ bool BatchLoop::WaitForWork(Seat& seat) {
   }
   seat.last_wait_ = Steady::now() - came;
   return !stopping_ || HasWork();
+}
+
+void BatchLoop::DoOnSeats(const std::function<void()>& errand, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (stopping_) return;
+  WakeAll();
+  errands_.Give(lock, errand, options_.solvers, Steady::now() + limit);
 }
 
 bool BatchLoop::Drain(std::chrono::milliseconds limit) {
@@ -359,8 +375,8 @@ bool BatchLoop::Drain(std::chrono::milliseconds limit) {
 void BatchLoop::Stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  watcher_called_ = true;
-  while (!asleep_.empty()) Wake();
+  errands_.Stop();
+  WakeAll();
 }
 
 QueueDepth BatchLoop::depth() const {

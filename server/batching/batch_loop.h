@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "server/batching/batcher_options.h"
 #include "server/batching/client_ledger.h"
 #include "server/batching/engine_pool.h"
+#include "server/batching/errands.h"
 #include "server/batching/live_run.h"
 #include "server/batching/queue_set.h"
 #include "server/batching/request.h"
@@ -39,6 +42,7 @@ class BatchLoop {
     // Guarded by the loop's lock:
     bool idle_ = false;
     bool asleep_ = false;
+    uint64_t errand_ = 0;  // the last one
   };
 
   // `runtime` and `clock` must outlive the loop.
@@ -51,11 +55,15 @@ class BatchLoop {
   // seat's turn is over, and makes one evaluation of f. Never waits for work. False: there is none.
   bool Step(Seat& seat);
 
-  // Waits until there may be work. False: Stop was called and no work is left. Of the seats that
-  // wait, work goes to the one that came last: its core and caches are the warmest. One of them
-  // looks out for work for options.watch_max before it sleeps, if work came as soon the last time
-  // and its thread keeps its core meanwhile.
+  // Does an errand if there is one, and waits until there may be work. False: Stop was called and
+  // no work is left. Of the seats that wait, work goes to the one that came last: its core and
+  // caches are the warmest. One of them looks out for work for options.watch_max before it sleeps,
+  // if work came as soon the last time and its thread keeps its core meanwhile.
   bool WaitForWork(Seat& seat);
+
+  // Each of options.solvers seats does the errand in its WaitForWork, one after the other. Blocks
+  // until all have, at most for `limit`: a solver that is never idle leaves it.
+  void DoOnSeats(const std::function<void()>& errand, std::chrono::milliseconds limit);
 
   // As Batcher::Drain.
   bool Drain(std::chrono::milliseconds limit);
@@ -96,6 +104,7 @@ class BatchLoop {
   // Called after every change of the queues, the runs and the idle seats.
   void LookAround();
   void Wake();  // the seat that fell asleep last; precondition: there is one
+  void WakeAll();
   // Looks out for work until `until`, without the lock. Precondition: nobody else does.
   void Watch(std::unique_lock<std::mutex>& lock, Steady::time_point until);
 
@@ -121,6 +130,7 @@ class BatchLoop {
   std::vector<Seat*> asleep_;       // the one that came last is the last
   bool watched_ = false;            // a seat is in Watch
   Steady::time_point watch_again_;  // until then nobody is in Watch
+  Errands errands_;
   uint64_t turn_ = 0;
   Clock::TimePoint next_sweep_;
 };

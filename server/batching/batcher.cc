@@ -7,9 +7,15 @@
 #include "server/batching/batch_loop.h"
 
 namespace hyperserve {
+namespace {
+
+constexpr std::chrono::seconds kErrandLimit(2);
+
+}  // namespace
 
 Batcher::Batcher(const BatcherOptions& options, const std::vector<DeviceRuntime*>& runtimes,
-                 const Clock* clock) {
+                 const Clock* clock)
+    : runtimes_(runtimes) {
   for (DeviceRuntime* const runtime : runtimes) {
     BatchLoop* const loop =
         loops_.emplace_back(std::make_unique<BatchLoop>(options, runtime, clock)).get();
@@ -45,6 +51,12 @@ bool Batcher::Drain(std::chrono::milliseconds limit) {
     all = loop->Drain(std::max(left, std::chrono::milliseconds(0))) && all;
   }
   return all;
+}
+
+void Batcher::DoOnSolvers(const std::function<void(DeviceRuntime&)>& errand) {
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    loops_[i]->DoOnSeats([&, i] { errand(*runtimes_[i]); }, kErrandLimit);
+  }
 }
 
 QueueDepth Batcher::depth() const {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -49,10 +50,17 @@ class Batcher {
   // then answers the rest kUnavailable. True: everything finished.
   bool Drain(std::chrono::milliseconds limit);
 
+  // Calls the errand on each solver's thread, with its device, when that has nothing to solve: what
+  // a library keeps for each thread can be made so. One thread at a time, so that the others serve.
+  // Blocks until all have, two seconds a device at most; a solver that is never idle leaves it.
+  // One caller at a time.
+  void DoOnSolvers(const std::function<void(DeviceRuntime&)>& errand);
+
   // What waits and what is not answered yet, on all devices. Thread-safe, as all functions here.
   QueueDepth depth() const;
 
  private:
+  const std::vector<DeviceRuntime*> runtimes_;
   std::vector<std::unique_ptr<BatchLoop>> loops_;  // one for each device
   std::vector<std::thread> threads_;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
@@ -20,7 +21,7 @@
 #include "core/plan/step_control.h"
 #include "server/clock/clock.h"
 #include "server/registry/registry_options.h"
-#include "tests/testing/fake_clock.h"
+#include "tests/server/recording_runtime.h"
 #include "tests/testing/model_fixture.h"
 #include "tests/testing/random_model.h"
 
@@ -28,50 +29,6 @@ namespace hyperserve {
 namespace {
 
 using testing::ElementsAre;
-
-// Records what it is asked to warm. It returns the statuses of `answers` in turn, then OK.
-class RecordingRuntime final : public DeviceRuntime {
- public:
-  struct Asked {
-    BatchSpec spec;
-    StepControl control;
-    int64_t rows = 0;
-  };
-
-  std::string_view device() const override { return name; }
-  EngineKinds engines() const override { return kinds; }
-  absl::StatusOr<StartedRun> StartRun(const BatchSpec&, int64_t) override {
-    return absl::UnimplementedError("nothing is solved here");
-  }
-  absl::Status WarmUp(const BatchSpec& spec, const StepControl& control, int64_t rows,
-                      const std::function<bool()>& cancelled) override {
-    asked.push_back({spec, control, rows});
-    clock.Advance(std::chrono::milliseconds(rows));
-    if (rows > room) return absl::ResourceExhaustedError("the memory of the device is full");
-    return cancelled() ? absl::CancelledError("nobody waits") : absl::OkStatus();
-  }
-
-  std::string name = "cpu";
-  EngineKinds kinds;
-  int64_t room = int64_t{1} << 40;  // rows
-  std::vector<Asked> asked;
-  FakeClock clock;  // a solve takes 1 ms a row
-};
-
-std::shared_ptr<const Model> Loaded(const fixture::LinearModel& files) {
-  return Model::FromBytes(files.model_json, files.weights).value();
-}
-
-Calibration Calibrated(const std::vector<const char*>& plans) {
-  Calibration calibration;
-  for (const char* plan : plans) {
-    PlanCalibration& measured = calibration.plans.emplace_back();
-    measured.plan = ParsePlan(plan).value();
-  }
-  return calibration;
-}
-
-bool Never() { return false; }
 
 TEST(WarmUpSpecsTest, OneForEachMethodAndTier) {
   Calibration calibration = Calibrated({"euler:1", "euler:4", "rk4:2", "dopri5:1e-3", "dopri5:1e-4",

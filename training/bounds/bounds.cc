@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/device_runtime.h"
 #include "core/engine/plan_error.h"
 #include "core/engine/readable/tensor_space.h"
@@ -128,7 +129,7 @@ absl::StatusOr<Calibration> CalibrationIn(const GenerationFiles& files) {
 absl::Status FitDistances(const Recipe& recipe, const BoundOptions& options,
                           GenerationFiles& files) {
   HS_RETURN_IF_ERROR(
-      CatchExceptions("fitting distances", [&] { return FitAll(recipe, options, files); }));
+      CatchDeviceFaults("fitting distances", [&] { return FitAll(recipe, options, files); }));
   files.erase(kManifestName);
   if (!files.contains("calibration.json")) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(Calibration calibration, CalibrationIn(files));

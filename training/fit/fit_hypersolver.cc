@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -352,7 +353,7 @@ absl::StatusOr<FittedHypersolver> FitHypersolver(const Recipe& recipe,
   after.Set(time.candidates + time.rivals);
   Fit fit(recipe, options, result.spec, source, std::move(validation));
   HS_ASSIGN_OR_RETURN(const Optimised fitted,
-                      CatchExceptions("training", [&] { return fit.Run(std::move(initial)); }));
+                      CatchDeviceFaults("training", [&] { return fit.Run(std::move(initial)); }));
   const std::string weights = SerializeTensors(fitted.tensors);
   after.Set(time.rivals);
   HS_RETURN_IF_ERROR(MeasureAndClaim(options, held_out, weights, result));

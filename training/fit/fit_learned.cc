@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/engine/device_faults.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/io/file.h"
 #include "core/io/safetensors.h"
@@ -294,7 +295,7 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   std::vector<FittedTable> tables;
   if (!options.joined.empty()) {
     HS_ASSIGN_OR_RETURN(tables,
-                        CatchExceptions("training", [&] { return JoinTables(options, all); }));
+                        CatchDeviceFaults("training", [&] { return JoinTables(options, all); }));
   }
   // Before the fit, since its pace tells how long the rest will take.
   TimeAfter after;
@@ -303,7 +304,7 @@ absl::StatusOr<FittedHypersolver> FitLearned(const Recipe& recipe,
   after.SetRough(options.seconds_after ? options.seconds_after(all, held_out) : 0);
   Rivals rivals(model, held_out);
   if (options.joined.empty()) {
-    HS_ASSIGN_OR_RETURN(tables, CatchExceptions("training", [&] {
+    HS_ASSIGN_OR_RETURN(tables, CatchDeviceFaults("training", [&] {
                           return FitTables(recipe, options, all, source, rivals);
                         }));
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/engine/device_faults.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
 #include "core/model/layers/kind.h"
@@ -156,7 +157,7 @@ absl::StatusOr<ModelFiles> FitModel(const Recipe& recipe, const std::string& dat
   HS_ASSIGN_OR_RETURN(const ModelSpec spec, RecipeModelSpec(recipe));
   HS_RETURN_IF_ERROR(CheckTrainable(recipe, spec));
   HS_RETURN_IF_ERROR(CheckValidationRows(recipe));
-  return CatchExceptions("training", [&]() -> absl::StatusOr<ModelFiles> {
+  return CatchDeviceFaults("training", [&]() -> absl::StatusOr<ModelFiles> {
     HS_ASSIGN_OR_RETURN(const TensorMap initial, InitialModel(recipe, spec, options));
     const std::string model_json = PrintModelSpec(spec);
     HS_ASSIGN_OR_RETURN(const std::shared_ptr<const Model> start,

@@ -1,16 +1,12 @@
 #include "core/engine/captured/capture_lanes.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 namespace hyperserve {
 
-CaptureLanes::CaptureLanes(at::Device device, const MakeCapture& capture) : device_(device) {
+CaptureLanes::CaptureLanes(at::Device device, StreamPriority priority, const MakeCapture& capture)
+    : device_(device) {
   for (size_t i = 0; i < kGraphLanes; ++i) {
-    const c10::Stream stream =
-        device.is_cuda()
-            ? c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)
-            : c10::Stream(c10::Stream::DEFAULT, device);
-    lanes_.push_back({.stream = stream, .captures = capture(device)});
+    const c10::Stream stream = NextStream(device, priority);
+    lanes_.push_back({.stream = stream, .captures = capture(NextStream(device, priority))});
   }
 }
 

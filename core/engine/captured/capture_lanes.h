@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/engine/captured/captured_work.h"
+#include "core/engine/devices.h"
 #include "core/engine/torch_scope.h"
 
 namespace hyperserve {
@@ -24,9 +25,10 @@ inline constexpr size_t kGraphLanes = 2;
 // Thread-safe; must outlive its leases.
 class CaptureLanes {
  public:
-  // `capture` makes what captures in one lane: CudaCaptureLane, or a test's.
-  using MakeCapture = std::function<std::unique_ptr<CaptureLane>(at::Device)>;
-  CaptureLanes(at::Device device, const MakeCapture& capture);
+  // `capture` makes what captures in one lane, on a stream of its own: CudaCaptureLane, or a
+  // test's. A captured kernel keeps the priority of the stream on which it was captured.
+  using MakeCapture = std::function<std::unique_ptr<CaptureLane>(const c10::Stream&)>;
+  CaptureLanes(at::Device device, StreamPriority priority, const MakeCapture& capture);
 
   at::Device device() const { return device_; }
   // Where the works of a lane run and their places are.
@@ -40,12 +42,12 @@ class CaptureLanes {
   // nullopt: every lane is taken.
   std::optional<Lease> Take();
 
-  // Captures in a lane; serving goes on meanwhile. The caller holds capturing().
+  // Captures in a lane; serving goes on meanwhile, and captures in other lanes. Blocks while
+  // another work is captured in this one.
   std::unique_ptr<CapturedWork> Capture(size_t lane, const std::function<void()>& work) const {
+    const std::lock_guard lock(capturing_[lane]);
     return lanes_[lane].captures->Capture(work);
   }
-  // Held while works are captured, in any lane.
-  std::mutex& capturing() const { return capturing_; }
 
  private:
   struct Lane {
@@ -54,8 +56,8 @@ class CaptureLanes {
   };
 
   const at::Device device_;
-  mutable std::mutex capturing_;
   std::vector<Lane> lanes_;  // fixed after construction
+  mutable std::array<std::mutex, kGraphLanes> capturing_;
   std::mutex mutex_;
   std::array<bool, kGraphLanes> taken_ = {};  // guarded by mutex_
 };

@@ -48,7 +48,7 @@ class CapturedWorks {
   }
 
   // Keeps what `make` captures in every lane; what goes wrong becomes its status. False where that
-  // was tried before. One at a time: the caller holds the lanes' capturing().
+  // was tried before. Of two callers that try the same at once, the later one's stays.
   template <class Make>
   bool Capture(const BatchSpec& spec, int64_t bucket, int64_t evaluations, const Make& make) {
     if (Find(spec, bucket).contains(evaluations)) return false;

@@ -1,6 +1,5 @@
 #include "core/engine/captured/step_graphs.h"
 
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,8 +36,8 @@ absl::Status StepGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");
   if (!SlotRunSupports(spec)) {
     return absl::UnimplementedError(
-        "steps with conditions, densities, derivatives, saved states or depths, on a grid, or of a "
-        "field.pt2, are not captured");
+        "steps with control signals, guidance, densities, derivatives, saved states or depths, on "
+        "a grid, or of a field.pt2, are not captured");
   }
   const auto found = works_.Find(spec, Bucket(rows));
   if (!found.empty()) return found.at(kOneStep).status;
@@ -57,7 +56,6 @@ std::optional<StepGraphs::Lease> StepGraphs::Take(const BatchSpec& spec, int64_t
 bool StepGraphs::Capture(const BatchSpec& spec, int64_t rows, const StreamLease& scratch) {
   if (spec.tier == Tier::kFast || !SlotRunSupports(spec)) return false;
   if (Bucket(rows) > CapturedRowsMax(spec.model->field_macs())) return false;
-  const std::lock_guard capturing(lanes_->capturing());
   return works_.Capture(spec, Bucket(rows), kOneStep,
                         [&] { return MakeGraphs(spec, rows, scratch); });
 }
@@ -72,7 +70,11 @@ StepGraphs::Graphs StepGraphs::MakeGraphs(const BatchSpec& spec, int64_t rows,
   const auto dtype = at::TensorOptions(device).dtype(SolveDtype(spec));
   const bool fixed = spec.stepping == Stepping::kFixed;
   SlotSteps steps(&setup.space.options(), OptionsOf(spec));
-  steps.Put(at::zeros(shape, dtype), 0, setup.bucket,
+  SlotStarts zeros{.z = at::zeros(shape, dtype), .condition = {}};
+  if (const Shape& features = spec.model->spec().condition; !features.empty()) {
+    zeros.condition = at::zeros({setup.bucket, features[0]}, dtype);
+  }
+  steps.Put(zeros, 0, setup.bucket,
             fixed ? StepControl(FixedSteps{}) : StepControl(ErrorControl{}));
   Graphs graphs;
   for (size_t i = 0; i < kGraphLanes; ++i) {

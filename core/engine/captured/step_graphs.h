@@ -42,8 +42,9 @@ class StepGraphs {
   // Captures the step of the spec and the bucket in every lane; false where that was tried before,
   // or where nothing of that kind or size (CapturedRowsMax) is captured.
   // What goes wrong becomes the reason that Supports tells. `scratch` takes the work beside the
-  // captures. Blocks the caller; serving goes on meanwhile. Precondition: a solve of the spec has
-  // run in this thread, which made all that LibTorch makes once.
+  // captures. Blocks the caller; serving goes on meanwhile, and so may captures of other specs in
+  // other threads. Precondition: a solve of the spec has run in this thread, which made all that
+  // LibTorch makes once.
   bool Capture(const BatchSpec& spec, int64_t rows, const StreamLease& scratch);
 
  private:

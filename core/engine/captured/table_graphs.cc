@@ -2,7 +2,6 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -93,7 +92,6 @@ bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
                           const StreamLease& scratch) {
   const int64_t bucket = BucketOf(spec, rows);
   if (!TableSolveSupports(spec) || bucket > CapturedRowsMax(spec.model->field_macs())) return false;
-  const std::lock_guard capturing(lanes_->capturing());
   return works_.Capture(spec, bucket, steps,
                         [&] { return MakeGraphs(spec, steps, bucket, scratch); });
 }

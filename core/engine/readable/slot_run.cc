@@ -193,12 +193,17 @@ class SlotRun final : public Run {
     }
     if (segments.empty()) return;
     at::Tensor z0 = ReadRows(spec_, segments, SolveDtype(spec_), stream_->device());
+    const at::Tensor conditions =
+        ReadConditions(spec_, segments, SolveDtype(spec_), stream_->device());
     if (spec_.entry == Entry::kInput) z0 = setup_.stem.Apply(z0);
     int64_t begin = 0;
     for (Stay& stay : stays_) {
       if (stay.bucket != 0) continue;
       stay.bucket = bucket_;
-      steps_.Put(z0.narrow(0, begin, stay.slots.rows), stay.slots.first, bucket_,
+      const auto own = [&](const at::Tensor& all) {
+        return all.defined() ? all.narrow(0, begin, stay.slots.rows) : all;
+      };
+      steps_.Put({.z = own(z0), .condition = own(conditions)}, stay.slots.first, bucket_,
                  stay.segment.control);
       begin += stay.slots.rows;
     }
@@ -353,7 +358,7 @@ class SlotRun final : public Run {
 bool SlotRunSupports(const BatchSpec& spec) {
   const SolveOptions options = OptionsOf(spec);
   const ModelSpec& model = spec.model->spec();
-  return model.condition.empty() && !model.field_package && spec.grid.uniform() &&
+  return spec.knots.empty() && spec.guidance == 0 && !model.field_package && spec.grid.uniform() &&
          spec.save_at.empty() && !spec.want_depth && spec.log_density == LogDensity::kNone &&
          spec.derivative == Derivative::kNone && options.s0 < options.s1 &&
          !RunsFromTable(spec.method.method);

@@ -17,8 +17,8 @@
 
 namespace hyperserve {
 
-// No states between the ends, no log-density, no derivative, no solver table and no field that is
-// code: ReadableRun does these.
+// No states between the ends, no log-density, no derivative, no solver table, no control signal, no
+// guidance and no field that is code: ReadableRun does these.
 bool SlotRunSupports(const BatchSpec& spec);
 
 // As MakeReadableRun. Works on any device, but the bits of a row on a CPU are not those of

@@ -1,5 +1,7 @@
 #include "core/engine/readable/slot_space.h"
 
+#include <utility>
+
 #include "core/engine/readable/row_numbers.h"
 #include "core/model/net/net.h"
 #include "core/model/spec/spec.h"
@@ -13,8 +15,12 @@ at::Tensor Times(const at::Tensor& y, double factor) { return factor == 1.0 ? y 
 }  // namespace
 
 SlotSpace::SlotSpace(const TensorSpace::Options* options, const SlotClock& clock,
-                     const at::Tensor& like)
-    : options_(options), clock_(clock), like_(like.options()), slots_(like.size(0)) {
+                     const at::Tensor& like, at::Tensor condition)
+    : options_(options),
+      clock_(clock),
+      like_(like.options()),
+      condition_(std::move(condition)),
+      slots_(like.size(0)) {
   if (clock_.eps.each.defined()) eps_ = OverRows(Each(clock_.eps), like, 0);
 }
 
@@ -40,7 +46,7 @@ SlotSpace::State SlotSpace::Field(const PerRow& theta, const State& z) const {
     if (reflected) at.uniform = *reflected - at.uniform;
     depth = Each(at);
   }
-  const at::Tensor slope = options_->field.Apply(z, depth);
+  const at::Tensor slope = options_->field.Apply(z, depth, condition_);
   return reflected ? at::neg(slope) : slope;
 }
 
@@ -96,7 +102,8 @@ SlotSpace::State SlotSpace::Correction(const PerRow&, const PerRow& theta, const
     }
   }
   const Net& net = *options_->correction;
-  const at::Tensor g = net.Apply(at::cat(inputs, 1), net.uses_depth() ? Each(s) : at::Tensor());
+  const at::Tensor depth = net.uses_depth() ? Each(s) : at::Tensor();
+  const at::Tensor g = net.Apply(at::cat(inputs, 1), depth, condition_);
   return Scaled(g, clock_.order);
 }
 

@@ -42,8 +42,10 @@ class SlotSpace {
  public:
   using State = at::Tensor;
 
-  // `like` has the shape, the dtype and the device of the states.
-  SlotSpace(const TensorSpace::Options* options, const SlotClock& clock, const at::Tensor& like);
+  // `like` has the shape, the dtype and the device of the states; `condition`, [slots, features],
+  // is undefined where the model has none.
+  SlotSpace(const TensorSpace::Options* options, const SlotClock& clock, const at::Tensor& like,
+            at::Tensor condition);
 
   // theta and the weights hold one number, for all slots.
   int64_t Rows(const State& z) const { return z.size(0); }
@@ -65,6 +67,7 @@ class SlotSpace {
   const TensorSpace::Options* options_;
   SlotClock clock_;
   at::TensorOptions like_;
+  at::Tensor condition_;
   int64_t slots_;
   at::Tensor eps_;  // of clock_.eps.each: in the dtype of the states, over their dimensions
 };

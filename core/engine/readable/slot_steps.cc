@@ -47,6 +47,7 @@ at::Tensor Grown(const at::Tensor& old, int64_t slots, const at::TensorOptions& 
 std::array<at::Tensor*, SlotPlaces::kCount> SlotSteps::PerSlot() {
   return {&z_,
           &z_first_,
+          &condition_,
           &alive_,
           &progress_,
           &s_,
@@ -120,8 +121,21 @@ std::shared_ptr<const StepGraph> SlotSteps::Capture(std::shared_ptr<SlotPlaces> 
   return graph;
 }
 
-void SlotSteps::Put(const at::Tensor& z0, int64_t first, int64_t bucket,
+void SlotSteps::PutCondition(const at::Tensor& condition, int64_t first, int64_t bucket) {
+  if (!condition.defined()) return;
+  const int64_t rows = condition.size(0);
+  if (rows == bucket) {
+    condition_ = condition;
+    return;
+  }
+  condition_ = condition_.defined() ? condition_.clone()
+                                    : at::zeros({bucket, condition.size(1)}, condition.options());
+  condition_.narrow(0, first, rows).copy_(condition);
+}
+
+void SlotSteps::Put(const SlotStarts& starts, int64_t first, int64_t bucket,
                     const StepControl& control) {
+  const at::Tensor& z0 = starts.z;
   const int64_t rows = z0.size(0);
   if (slots() != bucket) {  // nobody is here
     for (at::Tensor* tensor : PerSlot()) *tensor = at::Tensor();
@@ -136,6 +150,7 @@ void SlotSteps::Put(const at::Tensor& z0, int64_t first, int64_t bucket,
     tensor.narrow(0, first, rows).fill_(value);
   };
   if (!z_.is_same(z0)) z_.narrow(0, first, rows).copy_(z0);
+  PutCondition(starts.condition, first, bucket);
   if (options_.hypersolved) {
     if (z_first_.defined()) {
       z_first_ = z_first_.clone();

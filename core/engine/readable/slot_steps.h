@@ -31,6 +31,12 @@ struct SlotRange {
   int64_t first = 0, rows = 0;
 };
 
+// Rows that stand at s0.
+struct SlotStarts {
+  at::Tensor z;
+  at::Tensor condition;  // [rows, features]; undefined where the model has none
+};
+
 // Where some slots of a fixed plan stand.
 struct FixedPlace {
   SlotRange slots;
@@ -50,7 +56,7 @@ inline constexpr int8_t kUnderWay = -1;
 // Where the numbers of a bucket's slots stand while their steps are captured ones. Undefined: the
 // plan has none.
 struct SlotPlaces {
-  static constexpr size_t kCount = 16;
+  static constexpr size_t kCount = 17;
   std::array<at::Tensor, kCount> numbers;
   const std::array<at::Tensor, kCount>& All() const { return numbers; }
   PerRow depths, sizes;  // those of the last step of a fixed plan that started here
@@ -86,9 +92,9 @@ class SlotSteps {
   std::shared_ptr<const StepGraph> Capture(std::shared_ptr<SlotPlaces> places,
                                            const CaptureWork& capture);
 
-  // Puts rows that stand at s0 into slots of a bucket. Between two steps. Under error control,
-  // Begin evaluates f twice for them.
-  void Put(const at::Tensor& z0, int64_t first, int64_t bucket, const StepControl& control);
+  // Puts rows into slots of a bucket. Between two steps. Under error control, Begin evaluates f
+  // twice for them.
+  void Put(const SlotStarts& starts, int64_t first, int64_t bucket, const StepControl& control);
 
   // Begins a step of all slots. Fixed plans: `places` of all slots that matter.
   void BeginFixed(const std::vector<FixedPlace>& places);
@@ -119,7 +125,8 @@ class SlotSteps {
     return static_cast<size_t>(controlled() ? options_.tableau.stages()
                                             : options_.tableau.solution_stages());
   }
-  SlotSpace Space() const { return {space_, clock_, z_}; }
+  SlotSpace Space() const { return {space_, clock_, z_, condition_}; }
+  void PutCondition(const at::Tensor& condition, int64_t first, int64_t bucket);
   void ChooseFirstSteps();
   void EndFixed();
   void EndControlled();
@@ -134,7 +141,8 @@ class SlotSteps {
   const SolveOptions options_;
 
   at::Tensor z_;
-  at::Tensor z_first_;  // hypersolved plans: z(s0)
+  at::Tensor z_first_;    // hypersolved plans: z(s0)
+  at::Tensor condition_;  // of conditional models
   // Fixed plans.
   at::Tensor alive_;     // kBool: every state was finite; undefined before the first step
   at::Tensor progress_;  // kInt, after one step kBool: as in SlotRows; likewise

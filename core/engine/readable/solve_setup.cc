@@ -113,4 +113,30 @@ SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device) {
           .bucket = bucket};
 }
 
+void EvaluateNets(const BatchSpec& spec, const SolveSetup& setup, at::Device device) {
+  const ModelSpec& model = spec.model->spec();
+  const Shape& state = spec.model->state_shape();
+  const auto zeros = [&](Shape shape) {
+    shape.insert(shape.begin(), setup.bucket);
+    return at::zeros(shape, at::TensorOptions(device).dtype(SolveDtype(spec)));
+  };
+  const at::Tensor depth = zeros({});
+  const at::Tensor condition = model.condition.empty() ? at::Tensor() : zeros(model.condition);
+  const TensorSpace::Options& nets = setup.space.options();
+  if (spec.entry == Entry::kInput) setup.stem.Apply(zeros(model.input.shape));
+  nets.field.Apply(zeros(state), depth, condition);
+  if (nets.correction) {
+    const Shape inputs = CorrectionInputShape(spec.correction->spec(), state).value();
+    nets.correction->Apply(zeros(inputs), depth, condition);
+  }
+  if (spec.correction != nullptr) {
+    for (const TableSpec& table : spec.correction->spec().tables) {
+      if (table.net.empty()) continue;
+      const Shape inputs = CorrectionInputShape(table, state).value();
+      nets.readouts.at(table.evaluations).net.Apply(zeros(inputs), at::Tensor(), condition);
+    }
+  }
+  if (HasOutputs(model.kind)) setup.head.Apply(zeros(state));
+}
+
 }  // namespace hyperserve

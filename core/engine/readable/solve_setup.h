@@ -34,6 +34,9 @@ struct SolveSetup {
 // there. Throws as LibTorch does. Precondition: CheckSpec(spec).ok().
 SolveSetup SetUpSolve(const BatchSpec& spec, int64_t rows, at::Device device);
 
+// Evaluates each net of the spec once, on zeros, in the setup's bucket. Throws as LibTorch does.
+void EvaluateNets(const BatchSpec& spec, const SolveSetup& setup, at::Device device);
+
 // The table of rows that ask for this number of steps (ab2) or evaluations (learned). Throws as
 // LibTorch does. Precondition: the spec's method runs from a table, and CheckSegment accepted the
 // number.

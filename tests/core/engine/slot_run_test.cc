@@ -37,7 +37,10 @@ class SlotRunTest : public testing::Test {
   }
 
   static Segment SegmentOf(const PlannedSolve& solve, const HostTensor& rows) {
-    return {.rows = rows.shape[0], .data = View(rows), .control = ControlOf(solve)};
+    return {.rows = rows.shape[0],
+            .data = View(rows),
+            .condition = solve.condition,
+            .control = ControlOf(solve)};
   }
 
   static BatchResult Alone(const PlannedSolve& solve, const HostTensor& rows) {
@@ -184,6 +187,56 @@ TEST_F(SlotRunTest, SegmentsJoinAndLeave) {
                kControlled);
     EXPECT_EQ(run->room(), room);
   }
+}
+
+// Rows that join another's batch, each with a condition of its own or one for all of a segment.
+TEST_F(SlotRunTest, ConditionsGoWithTheirRows) {
+  const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  const auto correction =
+      fixture::RandomHypersolver(fixture::ConditionalCorrectionSpec(), *model, 2);
+  const HostTensor a = NormalRows(5, {2}, 3), b = NormalRows(3, {2}, 4);
+  const HostTensor of_a = NormalRows(5, {3}, 5), of_b = NormalRows(1, {3}, 6);
+  for (const StepPlan& plan : {StepPlan(Fixed(Method::kRk4, 5)),
+                               StepPlan(Hypersolved(Method::kHeun, 3)), StepPlan(Dopri5(1e-6))}) {
+    const auto* fixed = std::get_if<FixedPlan>(&plan);
+    PlannedSolve first{.model = model,
+                       .correction = fixed && fixed->hypersolved ? correction : nullptr,
+                       .plan = plan,
+                       .tier = Tier::kDouble,
+                       .entry = Entry::kState,
+                       .direction = Direction::kNoiseToData,
+                       .condition = View(of_a)};
+    PlannedSolve second = first;
+    second.condition = View(of_b);
+    ASSERT_TRUE(SlotRunSupports(SpecOf(first)));
+    const auto run = StartRun(SpecOf(first), 16);
+    const Ticket ticket_a = run->Admit(SegmentOf(first, a)).value();
+    EXPECT_FALSE(run->Advance(2, Never).value());
+    ASSERT_TRUE(run->Admit(SegmentOf(second, b)).ok());
+    std::vector<SolvedSegment> solved;
+    for (bool done = false; !done;) {
+      done = run->Advance(1, Never).value();
+      std::ranges::move(run->TakeFinished().value(), std::back_inserter(solved));
+    }
+    ASSERT_EQ(solved.size(), 2u);
+    for (const SolvedSegment& one : solved) {
+      const bool of_first = one.ticket == ticket_a;
+      const auto alone = Solve(*runtime_, of_first ? first : second, View(of_first ? a : b));
+      ExpectSame(one.rows, *alone, kControlled);
+    }
+  }
+}
+
+TEST_F(SlotRunTest, ControlSignalsAndGuidanceAreForTheOtherRun) {
+  const auto model = fixture::RandomModel(fixture::GuidedFlowSpec(), 1);
+  BatchSpec spec{.model = model, .correction = nullptr, .direction = Direction::kNoiseToData};
+  SetPlan(Fixed(Method::kRk4, 2), spec);
+  EXPECT_TRUE(SlotRunSupports(spec));
+  spec.guidance = 1;
+  EXPECT_FALSE(SlotRunSupports(spec));
+  spec.guidance = 0;
+  spec.knots.depths = {0.0, 1.0};
+  EXPECT_FALSE(SlotRunSupports(spec));
 }
 
 TEST_F(SlotRunTest, AfterACancellationTheRunIsEmpty) {

@@ -36,7 +36,10 @@ class StepGraphTest : public EngineTest {
   }
 
   static Segment SegmentOf(const PlannedSolve& solve, const HostTensor& rows) {
-    return {.rows = rows.shape[0], .data = View(rows), .control = ControlOf(solve)};
+    return {.rows = rows.shape[0],
+            .data = View(rows),
+            .condition = solve.condition,
+            .control = ControlOf(solve)};
   }
 
   // Solves the segments in one run; each is admitted one step after the one before it.
@@ -127,6 +130,25 @@ TEST_P(StepGraphTest, Images) {
                     .tier = Tier::kDouble,
                     .want_outputs = true},
                    rows, 4);
+  }
+}
+
+TEST_P(StepGraphTest, ConditionalFlows) {
+  const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  const auto correction =
+      fixture::RandomHypersolver(fixture::ConditionalCorrectionSpec(), *model, 2);
+  const HostTensor condition = NormalRows(1, {3}, 3);
+  const std::vector<HostTensor> rows = {NormalRows(3, {2}, 4), NormalRows(4, {2}, 5)};
+  for (const StepPlan& plan : {StepPlan(Fixed(Method::kRk4, 3)), StepPlan(Dopri5(1e-4)),
+                               StepPlan(Hypersolved(Method::kHeun, 2))}) {
+    const auto* fixed = std::get_if<FixedPlan>(&plan);
+    ExpectSameBits({.model = model,
+                    .correction = fixed && fixed->hypersolved ? correction : nullptr,
+                    .plan = plan,
+                    .entry = Entry::kState,
+                    .direction = Direction::kNoiseToData,
+                    .condition = View(condition)},
+                   rows, 8);
   }
 }
 

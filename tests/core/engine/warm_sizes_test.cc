@@ -42,16 +42,25 @@ TEST(TimedRows, EndsOfACpu) {
 
 TEST(TimedRows, FewBucketsOfAGpu) {
   EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 65536, .field_macs = 33'280}),
-              ElementsAre(1, 8, 64, 512, 4096, 32768, 65536));
+              ElementsAre(1, 16, 256, 4096, 65536));
   EXPECT_THAT(TimedRows("cuda:1", {.rows_max = 2783, .field_macs = 35'922'416}),
-              ElementsAre(1, 8, 64, 256));
-  EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 100, .field_macs = 1}), ElementsAre(1, 8, 64));
+              ElementsAre(1, 16, 256));
+  EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 100, .field_macs = 1}), ElementsAre(1, 16, 64));
   EXPECT_THAT(TimedRows("cuda:0", {.rows_max = 1, .field_macs = int64_t{1} << 50}), ElementsAre(1));
+}
+
+TEST(PlannedRows, BucketsOfImagesThatAreNotCaptured) {
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 2783, .field_macs = 35'922'416}),
+              ElementsAre(64, 128, 256));
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 100, .field_macs = 35'922'416}),
+              ElementsAre(64, 128));
+  EXPECT_THAT(PlannedRows("cuda:0", {.rows_max = 65536, .field_macs = 33'280}), ElementsAre());
+  EXPECT_THAT(PlannedRows("cpu", {.rows_max = 2783, .field_macs = 35'922'416}), ElementsAre());
 }
 
 TEST(WarmRows, CapturedBucketsAndTimedOnesTheLargestFirst) {
   const BatchBound images{.rows_max = 2783, .field_macs = 35'922'416};
-  EXPECT_THAT(WarmRows("cuda:0", "graph", images), ElementsAre(256, 64, 32, 16, 8, 4, 2, 1));
+  EXPECT_THAT(WarmRows("cuda:0", "graph", images), ElementsAre(256, 32, 16, 8, 4, 2, 1));
   EXPECT_THAT(WarmRows("cuda:0", "readable", {.rows_max = 8, .field_macs = 1}),
               ElementsAre(8, 4, 2, 1));
 }

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
+#include "core/engine/device_runtime.h"
 #include "server/batching/batch_loop.h"
 #include "server/batching/work.h"
 #include "tests/server/batching/batcher_fixture.h"
@@ -93,6 +95,61 @@ TEST_F(WaitingTest, ASeatThatLooksOutSeesWorkAndTheEnd) {
   Wait(1);
   loop_->Stop();
   EXPECT_TRUE(WokenSoon(1));
+}
+
+// What nobody has time for is left, and Stop ends the wait.
+TEST_F(WaitingTest, AnErrandThatNoSeatTakes) {
+  Start({.solvers = 2});
+  int done = 0;
+  loop_->DoOnSeats([&] { ++done; }, milliseconds(5));
+  std::thread giver([&] { loop_->DoOnSeats([&] { ++done; }, seconds(1000)); });
+  std::this_thread::sleep_for(milliseconds(5));
+  loop_->Stop();
+  giver.join();
+  loop_->DoOnSeats([&] { ++done; }, seconds(1000));
+  EXPECT_EQ(done, 0);
+}
+
+class ErrandTest : public BatcherTest {};
+
+TEST_F(ErrandTest, EachSolverDoesItOnceOneAfterTheOther) {
+  for (const auto watch : {milliseconds(0), milliseconds(1000)}) {
+    Start({.solvers = 3, .watch_max = watch});
+    std::set<std::thread::id> threads;
+    std::atomic<int> at_once = 0;
+    int calls = 0;
+    for (int i = 0; i < 2; ++i) {
+      batcher_->DoOnSolvers([&](DeviceRuntime& runtime) {
+        EXPECT_EQ(&runtime, runtime_.get());
+        EXPECT_EQ(++at_once, 1);
+        std::this_thread::sleep_for(milliseconds(2));
+        threads.insert(std::this_thread::get_id());
+        ++calls;
+        --at_once;
+      });
+    }
+    EXPECT_EQ(calls, 6);
+    EXPECT_EQ(threads.size(), 3u);
+    EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
+    Answer answer = Submit(MakeWork(1));
+    EXPECT_TRUE(answer.get().ok());
+  }
+}
+
+TEST_F(ErrandTest, WorkGoesFirst) {
+  Start({.solvers = 1});
+  control_->CloseGate();
+  Answer running = Submit(MakeWork(1));
+  control_->WaitForBatches(1);
+  Answer next = Submit(MakeOtherWork(1));
+  std::thread opener([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    control_->OpenGate();
+  });
+  bool answered = false;
+  batcher_->DoOnSolvers([&](DeviceRuntime&) { answered = Ready(running) && Ready(next); });
+  EXPECT_TRUE(answered);
+  opener.join();
 }
 
 }  // namespace

@@ -12,11 +12,13 @@
 #include <limits>
 #include <string>
 
+#include "absl/status/status.h"
 #include "core/io/file.h"
 #include "core/model/net/net.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/parameters.h"
+#include "training/memory_advice.h"
 #include "training/optimise/checkpoints.h"
 #include "training/optimise/curve.h"
 
@@ -359,6 +361,19 @@ TEST_F(OptimiseTest, WithoutHeldOutRowsTheLastTensorsAreTheResult) {
   EXPECT_EQ(fitted.best_iteration, kIterations);
   EXPECT_TRUE(fitted.tensors.at("point").equal(problem.fit.tensors.at("point")));
   EXPECT_TRUE(std::isnan(fitted.error));
+}
+
+TEST(MemoryAdviceTest, AFullDeviceSaysWhatWouldHelp) {
+  const absl::Status full =
+      absl::ResourceExhaustedError("training: the memory of the device is full");
+  EXPECT_EQ(WithMemoryAdvice(full, 2e9).message(),
+            "training: the memory of the device is full; allow more than --device_memory_max=2e+09 "
+            "bytes, or give the recipe smaller batches (optimiser.batch) or fewer rows");
+  EXPECT_THAT(std::string(WithMemoryAdvice(full, 0).message()),
+              HasSubstr("full; free what other processes hold of it, or give the recipe"));
+  EXPECT_TRUE(absl::IsResourceExhausted(WithMemoryAdvice(full, 0)));
+  EXPECT_EQ(WithMemoryAdvice(absl::InternalError("else"), 2e9), absl::InternalError("else"));
+  EXPECT_TRUE(WithMemoryAdvice(absl::OkStatus(), 2e9).ok());
 }
 
 }  // namespace

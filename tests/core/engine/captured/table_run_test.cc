@@ -17,6 +17,7 @@
 #include "core/engine/captured/captured_work.h"
 #include "core/engine/captured/table_graphs.h"
 #include "core/engine/device_runtime.h"
+#include "core/engine/devices.h"
 #include "core/engine/engine.h"
 #include "core/engine/readable/readable_run.h"
 #include "core/engine/torch_scope.h"
@@ -104,8 +105,9 @@ class TableRunTest : public testing::Test {
 
   const std::shared_ptr<const Model> flow_ = fixture::RandomModel(fixture::FlowSpec(), 1);
   int starts_ = 0;
-  CaptureLanes lanes_{at::kCPU,
-                      [this](at::Device) { return std::make_unique<ReplayedLane>(&starts_); }};
+  CaptureLanes lanes_{at::kCPU, StreamPriority::kLeast, [this](const c10::Stream&) {
+                        return std::make_unique<ReplayedLane>(&starts_);
+                      }};
   TableGraphs graphs_{&lanes_};
 };
 
@@ -246,7 +248,8 @@ TEST_F(TableRunTest, WhoHasNoCapturedTableSaysWhy) {
   EXPECT_THAT(why(spec, 8), HasSubstr("are not captured"));
   EXPECT_FALSE(graphs_.Capture(spec, 1, 16, Stream()));
 
-  CaptureLanes deaf(at::kCPU, [](at::Device) { return std::make_unique<DeafLane>(); });
+  CaptureLanes deaf(at::kCPU, StreamPriority::kLeast,
+                    [](const c10::Stream&) { return std::make_unique<DeafLane>(); });
   TableGraphs none(&deaf);
   EXPECT_TRUE(none.Capture(SpecOf(solve), 1, 8, Stream()));
   EXPECT_THAT(std::string(none.Supports(SpecOf(solve), 8).message()),

@@ -7,12 +7,14 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
+#include "core/model/net/cost.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/joins.h"
@@ -74,6 +76,19 @@ class ConditionTest : public EngineTest {
     }
   }
 
+  // On a GPU another bucket, or another run, rounds differently: here float32 and float64 differ by a
+  // step under error control, and so may they.
+  void ExpectSameCosts(const StepPlan& plan, const BatchResult& a, int64_t row_of_a,
+                       const BatchResult& b, int64_t row_of_b) const {
+    const auto i = static_cast<size_t>(row_of_a), j = static_cast<size_t>(row_of_b);
+    if (on_cpu() || std::holds_alternative<FixedPlan>(plan)) {
+      EXPECT_EQ(a.nfe[i], b.nfe[j]);
+      EXPECT_EQ(a.macs[i], b.macs[j]);
+    } else {
+      EXPECT_NEAR(a.nfe[i], b.nfe[j], StepEvaluations({Method::kDopri5}));
+    }
+  }
+
   // The rows together, with conditions and guidance for each, and each row alone.
   void ExpectALoop(PlannedSolve solve) {
     SCOPED_TRACE(
@@ -87,8 +102,7 @@ class ConditionTest : public EngineTest {
       ExpectRowEqual(batch.state, row, alone.state);
       ExpectRowEqual(batch.saved, row, alone.saved);
       ExpectRowEqual(batch.log_density, row, alone.log_density);
-      EXPECT_EQ(batch.nfe[static_cast<size_t>(row)], alone.nfe[0]);
-      EXPECT_EQ(batch.macs[static_cast<size_t>(row)], alone.macs[0]);
+      ExpectSameCosts(solve.plan, batch, row, alone, 0);
     }
   }
 
