@@ -57,7 +57,8 @@ unsigned ClusterOf(const cudaLaunchConfig_t& config) {
 }  // namespace
 
 cudaError_t LaunchByGraph(const cudaLaunchConfig_t& config, const void* kernel, void** arguments) {
-  using Key = std::tuple<int, const void*, unsigned>;  // device, kernel, blocks of a cluster
+  // Device, kernel, blocks of a cluster, stream.
+  using Key = std::tuple<int, const void*, unsigned, cudaStream_t>;
   thread_local std::map<Key, KernelGraph> graphs;
   int device = 0;
   const cudaError_t error = cudaGetDevice(&device);
@@ -70,7 +71,7 @@ cudaError_t LaunchByGraph(const cudaLaunchConfig_t& config, const void* kernel, 
       .sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes),
       .kernelParams = arguments,
       .extra = nullptr};
-  return graphs[Key(device, kernel, cluster)].Launch(params, cluster, config.stream);
+  return graphs[Key(device, kernel, cluster, config.stream)].Launch(params, cluster, config.stream);
 }
 
 }  // namespace hyperserve::kernels

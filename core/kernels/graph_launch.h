@@ -8,9 +8,8 @@
 namespace hyperserve::kernels {
 
 // As cudaLaunchKernelExC; of attributes it takes the dimensions of clusters alone, and `config`
-// must name a stream that nobody captures. Any thread. The first launch of a kernel by a thread
-// makes the graph, which the thread keeps until it ends; later ones allocate nothing. Launches of
-// one kernel by one thread run one after the other, on whatever streams.
+// must name a stream that nobody captures. Any thread. The first launch of a kernel by a thread on
+// a stream makes the graph, which the thread keeps until it ends; later ones allocate nothing.
 cudaError_t LaunchByGraph(const cudaLaunchConfig_t& config, const void* kernel, void** arguments);
 
 }  // namespace hyperserve::kernels

@@ -186,7 +186,7 @@ TEST_F(FlowTest, ARowsBitsDoNotDependOnTheBatch) {
 // Launches of a thread that nobody waits for in between, on two streams.
 TEST_F(FlowTest, LaunchesKeepTheirArguments) {
   const FlowModel model = ModelOf(Cases()[0]);
-  const FlowPlan& plan = Cases()[0].plan;
+  const FlowPlan plan = Cases()[0].plan;
   const int64_t count = 4096, each = 256;
   const std::vector<float> all = Solve(model, plan, count, std::nullopt).z;
   const FlowImage image = PackFlow(model);
