@@ -6,6 +6,7 @@
 #include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_planes.cuh"
+#include "core/kernels/graph_launch.h"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -235,7 +236,7 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
   config.gridDim = dim3(static_cast<unsigned>(solvers * blocks));
   config.stream = stream;
   void* arguments[] = {&launch, &readout};
-  const cudaError_t error = cudaLaunchKernelExC(&config, work.kernel, arguments);
+  const cudaError_t error = LaunchByGraph(config, work.kernel, arguments);
   return error == cudaSuccess ? cudaGetLastError() : error;
 }
 

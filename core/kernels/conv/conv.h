@@ -4,7 +4,7 @@
 //
 //   ConvImage image = PackConv(model);            once per model; copy image.bytes to the device
 //   PrepareConv(image.layout, bytes, &program);   once per device
-//   SolveConv(program, task, rows, stream);       one launch; nothing is allocated or waited for
+//   SolveConv(program, task, rows, stream);       one launch (graph_launch.h); waits for nothing
 //
 // A row's bits depend on the row and the plan alone, never on the rows beside it.
 #pragma once

@@ -7,6 +7,7 @@
 #include "core/kernels/flow/flow_net.cuh"
 #include "core/kernels/flow/flow_solve.cuh"
 #include "core/kernels/flow/flow_team.cuh"
+#include "core/kernels/graph_launch.h"
 #include "core/ode/tableau.h"
 
 namespace hyperserve::kernels {
@@ -153,10 +154,15 @@ cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const Fl
   const Shape shape = ShapeOf(program, plan, rows.count);
   const size_t shared =
       program.layout.bytes + static_cast<size_t>(shape.warps) * VectorBytes(program.layout, plan);
-  KernelOf(shape.kind,
-           program.layout)<<<static_cast<unsigned>(shape.blocks),
-                             static_cast<unsigned>(shape.warps) * 32, shared, stream>>>(launch);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.warps) * 32);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  void* arguments[] = {&launch};
+  const auto* kernel = reinterpret_cast<const void*>(KernelOf(shape.kind, program.layout));
+  const cudaError_t error = LaunchByGraph(config, kernel, arguments);
+  return error == cudaSuccess ? cudaGetLastError() : error;
 }
 
 }  // namespace hyperserve::kernels

@@ -3,7 +3,7 @@
 //
 //   FlowImage image = PackFlow(model);            once per model; copy image.bytes to the device
 //   PrepareFlow(image.layout, bytes, &program);   once per device
-//   SolveFlow(program, plan, rows, stream);       one launch; nothing is allocated or waited for
+//   SolveFlow(program, plan, rows, stream);       one launch (graph_launch.h); waits for nothing
 //
 // A row's bits depend on the row and the plan alone, never on the rows beside it.
 #pragma once

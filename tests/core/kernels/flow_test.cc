@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "core/kernels/flow/flow_fit.h"
+#include "core/kernels/flow/flow_image.h"
 #include "core/kernels/flow/flow_model.h"
+#include "core/kernels/flow/flow_rows.h"
 #include "core/kernels/flow/flow_twin.h"
 #include "core/kernels/philox.h"
 #include "core/plan/method.h"
@@ -179,6 +181,33 @@ TEST_F(FlowTest, ARowsBitsDoNotDependOnTheBatch) {
     EXPECT_EQ(part.z, std::vector<float>(noise.z.begin() + 60000 * dimensions,
                                          noise.z.begin() + 60077 * dimensions));
   }
+}
+
+// Launches of a thread that nobody waits for in between, on two streams.
+TEST_F(FlowTest, LaunchesKeepTheirArguments) {
+  const FlowModel model = ModelOf(Cases()[0]);
+  const FlowPlan plan = Cases()[0].plan;
+  const int64_t count = 4096, each = 256;
+  const std::vector<float> all = Solve(model, plan, count, std::nullopt).z;
+  const FlowImage image = PackFlow(model);
+  const DeviceArray<std::byte> bytes(image.bytes);
+  FlowProgram program;
+  ASSERT_EQ(PrepareFlow(image.layout, bytes.data(), &program), cudaSuccess);
+  const DeviceArray<float> to(std::vector<float>(all.size()));
+  const DeviceArray<uint8_t> unfit{std::vector<uint8_t>(static_cast<size_t>(count))};
+  cudaStream_t streams[2];
+  for (cudaStream_t& stream : streams) ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  for (int64_t first = 0; first < count; first += each) {
+    const FlowRows rows{.count = each,
+                        .seed = 0x123456789abcdef0,
+                        .first_row = static_cast<uint64_t>(first),
+                        .z1 = to.data() + first * model.dimensions,
+                        .unfit = unfit.data() + first};
+    ASSERT_EQ(SolveFlow(program, plan, rows, streams[first / each % 2]), cudaSuccess);
+  }
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(to.Values(), all);
+  for (cudaStream_t stream : streams) ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 // A field of zeros leaves the noise as it is. The promise of the wire is 1e-6; both are computed to
