@@ -14,11 +14,11 @@
 #include "core/engine/engine.h"
 #include "core/io/safetensors.h"
 #include "core/io/tensor.h"
-#include "core/model/net/cost.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
 #include "core/model/layers/joins.h"
 #include "core/model/layers/layer.h"
+#include "core/model/net/cost.h"
 #include "core/model/net/model.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/condition_knots.h"
@@ -76,8 +76,8 @@ class ConditionTest : public EngineTest {
     }
   }
 
-  // On a GPU another bucket, or another run, rounds differently: here float32 and float64 differ by a
-  // step under error control, and so may they.
+  // On a GPU another bucket, or another run, rounds differently: here float32 and float64 differ by
+  // a step under error control, and so may they.
   void ExpectSameCosts(const StepPlan& plan, const BatchResult& a, int64_t row_of_a,
                        const BatchResult& b, int64_t row_of_b) const {
     const auto i = static_cast<size_t>(row_of_a), j = static_cast<size_t>(row_of_b);
