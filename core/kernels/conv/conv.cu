@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <variant>
 
@@ -39,8 +40,9 @@ ConvGeometry GeometryOf(const ConvLayout& layout, int blocks) {
 }
 
 uint32_t PlanesBytes(const ConvLayout& layout, const ConvGeometry& geometry) {
-  return static_cast<uint32_t>(layout.planes + layout.planes_aside) * geometry.plane_bytes +
-         kArrivalBytes;
+  const int planes = geometry.sets * layout.planes + layout.planes_aside;
+  return static_cast<uint32_t>(planes) * geometry.plane_bytes +
+         (geometry.sets == 1 ? kArrivalBytes : kRelayBytes);
 }
 
 // Without the planes of a readout.
@@ -72,6 +74,16 @@ bool Fits(const ConvProgram& program, const ConvGeometry& geometry) {
 // Of fixed plans.
 const void* FixedKernel(const ConvLayout& layout) {
   return layout.evaluations > 0 ? ConvTableKernel(layout.readout_scale > 0) : ConvStepsKernel();
+}
+
+bool FitsRelay(const ConvProgram& program, ConvGeometry geometry) {
+  geometry.sets = 2;
+  return geometry.blocks > 1 && geometry.pitch < kTilePixels && Fits(program, geometry);
+}
+
+// The kernels of a layout's plans.
+std::array<const void*, 3> KernelsOf(const ConvLayout& layout) {
+  return {FixedKernel(layout), ConvRelayKernel(), ConvAdaptiveKernel()};
 }
 
 // What a kernel is told of a task, and the vectors of a block in the scratch memory.
@@ -171,7 +183,7 @@ cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram
   };
   read(cudaDevAttrMultiProcessorCount, &made.multiprocessors);
   read(cudaDevAttrMaxSharedMemoryPerBlockOptin, &made.shared_bytes_max);
-  for (const void* kernel : {FixedKernel(layout), ConvAdaptiveKernel()}) {
+  for (const void* kernel : KernelsOf(layout)) {
     if (error != cudaSuccess) break;
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  made.shared_bytes_max);
@@ -180,7 +192,7 @@ cudaError_t PrepareConv(const ConvLayout& layout, const void* image, ConvProgram
   cudaFuncAttributes code = {};
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, FixedKernel(layout));
   const bool has_clusters = code.ptxVersion >= 90;
-  for (const void* kernel : {FixedKernel(layout), ConvAdaptiveKernel()}) {
+  for (const void* kernel : KernelsOf(layout)) {
     if (error != cudaSuccess || !has_clusters) break;
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   }
@@ -217,7 +229,7 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
   const auto index =
       static_cast<size_t>(std::ranges::find(kConvBlocks, blocks) - kConvBlocks.begin());
   if (index == kConvBlocks.size()) return cudaErrorInvalidValue;
-  const Work work = WorkOf(program, task);
+  Work work = WorkOf(program, task);
   ConvLaunch launch{.layout = program.layout,
                     .image = static_cast<const uint4*>(program.image),
                     .steps = work.steps,
@@ -226,6 +238,10 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
                     .planes = 0,
                     .vectors = work.vectors,
                     .rows = rows};
+  if (work.kernel == ConvStepsKernel() && FitsRelay(program, launch.geometry)) {
+    launch.geometry.sets = 2;
+    work.kernel = ConvRelayKernel();
+  }
   ConvLaunch readout = launch;
   readout.layout = ReadoutOf(launch.layout);
   readout.geometry = GeometryOf(readout.layout, blocks);

@@ -19,6 +19,8 @@ struct ConvGeometry {
   int pitch, tiles;
   int pitch_inverse;  // 2^16 / pitch, rounded up: exact for the pixels of a block
   uint32_t plane_bytes;
+  // Of planes that layers read and write: with two, a layer reads one and writes the other.
+  int sets = 1;
 };
 
 // The tableau times eps; of an adaptive plan the tableau itself.
@@ -50,8 +52,10 @@ struct ConvLaunch {
 };
 
 // The kernels of one-step methods, of learned tables and of error control. Each takes a ConvLaunch,
-// that of tables another one: the same at the height and width of a readout.
+// that of tables another one: the same at the height and width of a readout. ConvRelayKernel is
+// that of one-step methods for images that have more than one block and two sets of planes.
 const void* ConvStepsKernel();
+const void* ConvRelayKernel();
 const void* ConvTableKernel(bool readout);
 const void* ConvAdaptiveKernel();
 

@@ -213,7 +213,7 @@ class ConvLayers {
     }
   }
 
- private:
+ protected:
   template <int kOutputs>
   __device__ __forceinline__ void Hidden(int index, int after, float depth) {
     Run<kOutputs>(

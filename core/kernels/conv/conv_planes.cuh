@@ -15,17 +15,22 @@ namespace hyperserve::kernels {
 
 inline constexpr int kConvGroups = 4;  // warpgroups of a block
 inline constexpr int kConvThreads = kConvGroups * 128;
-inline constexpr int kTilePixels = 64;  // of one product
-inline constexpr int kGroupTiles = 4;   // the most that a warpgroup has
+inline constexpr int kTilePixels = 64;                       // of one product
+inline constexpr int kGroupTiles = 4;                        // the most that a warpgroup has
+inline constexpr int kTilesMax = kConvGroups * kGroupTiles;  // of a block
 // Counters of bytes that arrive from the blocks beside, one for each ConvAside and for kBefore.
 inline constexpr int kArrivals = kBefore + 1;
 inline constexpr int kArrivalBytes = 8 * kArrivals;              // of shared memory
+inline constexpr int kRelayBytes = 8 * (8 + 2 * kTilesMax);      // likewise, of ConvRelay
 inline constexpr int kWarpNumbersBytes = kConvThreads / 32 * 8;  // likewise
 inline constexpr int kTileFloats = kTilePixels * kConvChannelsMax;
 // Of a vector of the state's size in a block's scratch memory.
 inline constexpr int kVectorFloats = kConvGroups * kGroupTiles * kTileFloats;
 
 extern __shared__ __align__(128) uint4 conv_shared[];
+
+// Blocks beside a block.
+enum class ConvSide : int { kAbove, kBelow };
 
 struct ConvPixel {
   bool valid;
@@ -49,9 +54,9 @@ class ConvPlanes {
 
   __device__ __forceinline__ int rank() const { return rank_; }  // of the block in its cluster
   // Addresses in shared memory: the planes of the layer before, those that stand aside, their end.
-  __device__ __forceinline__ uint32_t before() const { return base_; }
+  __device__ __forceinline__ uint32_t before() const { return SetOf(set_ ^ (geometry_.sets - 1)); }
   __device__ __forceinline__ uint32_t aside(int first) const {
-    return base_ + (layout_.planes + first) * geometry_.plane_bytes;
+    return SetOf(geometry_.sets) + first * geometry_.plane_bytes;
   }
   __device__ __forceinline__ uint32_t end() const { return aside(layout_.planes_aside); }
 
@@ -72,6 +77,23 @@ class ConvPlanes {
     for (uint32_t i = threadIdx.x; i < words; i += kConvThreads) {
       conv_shared[first_ / 16 + i] = make_uint4(0, 0, 0, 0);
     }
+  }
+
+  // Of two sets of planes: layers write to this one and read the other. There, rows that arrive
+  // have a counter for each set and each side, in place of those of MakeArrivals.
+  __device__ __forceinline__ void WriteTo(uint32_t set) { set_ = set; }
+  __device__ __forceinline__ void CountArrivalsAt(uint32_t address) { arrivals_ = address; }
+  __device__ __forceinline__ uint32_t ArrivalsOf(uint32_t set, ConvSide side) const {
+    return arrivals_ + 8 * (2 * set + static_cast<uint32_t>(side));
+  }
+  // Does the block on that side have rows of the image, as this one does?
+  __device__ __forceinline__ bool Has(ConvSide side) const {
+    return side == ConvSide::kAbove ? rank_ > 0 && rows_ > 0
+                                    : row_0_ + geometry_.block_rows < layout_.height;
+  }
+  // The first tile that reads rows of the block below.
+  __device__ __forceinline__ int FirstTileAtEnd() const {
+    return (geometry_.block_rows - 1) * geometry_.pitch / kTilePixels;
   }
 
   // No number written to planes since StartRow was beyond fp16 or not a number.
@@ -260,7 +282,7 @@ class ConvPlanes {
   template <int kOutputs>
   __device__ __forceinline__ void WritePixel(int where, int first, const ConvPixel& pixel, int h,
                                              const uint32_t (&packed)[kOutputs / 4]) {
-    const uint32_t planes = where == kBefore ? base_ : aside(layout_.aside_first[where]);
+    const uint32_t planes = where == kBefore ? SetOf(set_) : aside(layout_.aside_first[where]);
     const uint32_t to = planes + first * geometry_.plane_bytes + pixel.place * 16 + Lane() % 4 * 4;
 #pragma unroll
     for (int i = 0; i < kOutputs / 8; ++i) {
@@ -271,22 +293,34 @@ class ConvPlanes {
     }
     if (geometry_.blocks == 1) return;
     const int shift = geometry_.block_rows * geometry_.pitch * 16;
-    if (pixel.row == 0 && rank_ > 0) WriteBeside<kOutputs>(rank_ - 1, to + shift, where, h, packed);
-    if (pixel.row + 1 == geometry_.block_rows && rank_ + 1 < geometry_.blocks) {
-      WriteBeside<kOutputs>(rank_ + 1, to - shift, where, h, packed);
+    if (pixel.row == 0 && rank_ > 0) {
+      WriteBeside<kOutputs>(rank_ - 1, to + shift, CounterOf(where, ConvSide::kBelow), h, packed);
+    }
+    if (pixel.row + 1 == geometry_.block_rows && Has(ConvSide::kBelow)) {
+      WriteBeside<kOutputs>(rank_ + 1, to - shift, CounterOf(where, ConvSide::kAbove), h, packed);
     }
   }
 
-  // Bytes arrive in the shared memory of another block and are counted there.
+  __device__ __forceinline__ uint32_t SetOf(uint32_t set) const {
+    return base_ + set * layout_.planes * geometry_.plane_bytes;
+  }
+
+  // Of the block to which rows go, on whose side `side` this block is.
+  __device__ __forceinline__ uint32_t CounterOf(int where, ConvSide side) const {
+    return geometry_.sets == 1 ? arrivals_ + 8 * where : ArrivalsOf(set_, side);
+  }
+
+  // Bytes arrive in the shared memory of another block and are counted there. `to` and
+  // `own_counter`: addresses of this block, that mean the same in the other.
   template <int kOutputs>
-  __device__ __forceinline__ void WriteBeside(int rank, uint32_t to, int where, int h,
+  __device__ __forceinline__ void WriteBeside(int rank, uint32_t to, uint32_t own_counter, int h,
                                               const uint32_t (&packed)[kOutputs / 4]) const {
 #if __CUDA_ARCH__ >= 900
     uint32_t there, counter;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                  : "=r"(counter)
-                 : "r"(arrivals_ + 8 * where), "r"(rank));
+                 : "r"(own_counter), "r"(rank));
 #pragma unroll
     for (int i = 0; i < kOutputs / 8; ++i) {
       asm volatile(
@@ -302,10 +336,8 @@ class ConvPlanes {
 #if __CUDA_ARCH__ >= 900
     const uint32_t counter = arrivals_ + 8 * where;
     if (threadIdx.x == 0) {
-      const int above = rank_ > 0 && row_0_ <= layout_.height ? 1 : 0;
-      const int below =
-          rank_ + 1 < geometry_.blocks && row_0_ + geometry_.block_rows < layout_.height ? 1 : 0;
-      const uint32_t bytes = (above + below) * layout_.width * outputs * 2;
+      const uint32_t sides = Has(ConvSide::kAbove) + Has(ConvSide::kBelow);
+      const uint32_t bytes = sides * layout_.width * outputs * 2;
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter),
                    "r"(bytes)
                    : "memory");
@@ -332,6 +364,7 @@ class ConvPlanes {
   const uint32_t pixels_;   // of the image
   uint32_t arrivals_ = 0;   // the counters
   uint32_t phases_ = 0;     // a bit of each
+  uint32_t set_ = 0;        // of planes, that are written to
   __half2 extreme_;
 };
 

@@ -39,6 +39,10 @@ class ConvWeights {
   // The other place comes into use, when all threads have awaited their copies.
   __device__ __forceinline__ void Turn() { turn_ ^= 1; }
 
+  // Place 0 or 1 comes into use.
+  __device__ __forceinline__ void Use(uint32_t place) { turn_ = place; }
+  __device__ __forceinline__ uint32_t place(uint32_t place) const { return PlaceOf(place); }
+
   // The place in use is that of `before`, which has the same places.
   __device__ __forceinline__ void GoOn(const ConvWeights& before) { turn_ = before.turn_; }
 
