@@ -123,7 +123,7 @@ class ConvLayers {
 #pragma unroll 1
     for (int part = 0; part < layer.parts; ++part) {
       if (part > 0) AwaitNextPart();
-      const float* numbers = NumbersOf(layer);
+      const float* numbers = FloatsOf(layer);
       const bool last = part + 1 == layer.parts;
       weights_.Fetch(last ? after : index, last ? 0 : part + 1);
       InTurns<kConvChannelsMax>(
@@ -226,7 +226,7 @@ class ConvLayers {
   }
 
   // What follows the weights in use.
-  __device__ __forceinline__ const float* NumbersOf(const ConvLayerLayout& layer) const {
+  __device__ __forceinline__ const float* FloatsOf(const ConvLayerLayout& layer) const {
     return static_cast<const float*>(__cvta_shared_to_generic(weights_.now() + layer.bias));
   }
 
@@ -234,7 +234,7 @@ class ConvLayers {
   __device__ __forceinline__ void Run(int index, int after, int aside, const Load& load,
                                       const End& end) {
     const ConvLayerLayout& layer = launch_.layout.layers[index];
-    const float* numbers = NumbersOf(layer);
+    const float* numbers = FloatsOf(layer);
     weights_.Fetch(after);
     uint32_t packed[kGroupTiles][kOutputs / 4] = {};
     InTurns<kOutputs>(layer, load,

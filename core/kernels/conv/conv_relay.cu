@@ -2,6 +2,7 @@
 // for two sets of planes.
 #include <cstdint>
 
+#include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_planes.cuh"
 #include "core/kernels/conv/conv_relay.cuh"

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 
+#include "core/kernels/conv/conv_fit.h"
+#include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_layers.cuh"
 #include "core/kernels/conv/conv_planes.cuh"
+#include "core/kernels/conv/conv_products.cuh"
 #include "core/kernels/conv/conv_sums.cuh"
 
 namespace hyperserve::kernels {
@@ -239,7 +242,7 @@ class ConvRelay : public ConvLayers {
     Multiply<kOutputs, 9>(layer, weights_.now(), tile, sums);
     PassTurn();
     AwaitPixelSums(sums);
-    const float* numbers = NumbersOf(layer);
+    const float* numbers = FloatsOf(layer);
     AddBias(layer, numbers, depth, tile, sums);
     uint32_t pairs[kOutputs / 4];
     end(layer, numbers, sums, z, pairs);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_launch.h"
 #include "core/kernels/conv/conv_planes.cuh"
