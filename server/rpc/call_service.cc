@@ -15,10 +15,11 @@ class UnknownCall final : public grpc::ServerGenericBidiReactor {
   UnknownCall(Environment* environment, grpc::CallbackServerContext* context,
               const std::string& method)
       : call_(environment, context, "other") {
-    Finish(call_.End(absl::UnimplementedError(
-        absl::StrCat("no method ", absl::CEscape(method.substr(0, kMethodBytesMax)),
-                     " here: this daemon speaks hyperserve.v1, as server reflection lists it; "
-                     "the Open Inference Protocol is not built yet"))));
+    Finish(call_.End(absl::UnimplementedError(absl::StrCat(
+        "no method ", absl::CEscape(method.substr(0, kMethodBytesMax)),
+        " here: this daemon speaks hyperserve.v1, Admin at its admin_address and the rest "
+        "at its address, as server reflection lists them; "
+        "the Open Inference Protocol is not built yet"))));
   }
   void OnDone() override { delete this; }
 

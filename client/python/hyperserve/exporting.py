@@ -105,8 +105,10 @@ def _check_kind(kind: str, head: Any, save_at: Sequence[float]) -> None:
         raise ValueError(f"kind {kind!r}: {', '.join(heads)} wanted")
     if heads[kind] != (head is not None):
         raise ValueError(f"a {kind} has {'a' if heads[kind] else 'no'} head")
-    if (kind == "trajectory") != bool(len(save_at)):
-        raise ValueError("save_at: the depths of a trajectory's answer, and of nothing else")
+    if kind == "trajectory" and not len(save_at):
+        raise ValueError("a trajectory needs save_at=, the depths of the states that are its answer")
+    if kind != "trajectory" and len(save_at):
+        raise ValueError(f"save_at: the depths of a trajectory's answer; a {kind} has none")
 
 
 def compare_field(client: Client, model: str, field: Any, z: Any, s: Any, span: tuple[float, float]) -> None:

@@ -315,7 +315,10 @@ class Converter:
             raise NotExportable(reasons[0])
         names = ", ".join(f"{name} ({type(child).__name__})" for name, child in module.named_children())
         raise refuse(
-            path, module, f"its answers are none of the compositions of its children that are tried: {names or 'it has none'}"
+            path,
+            module,
+            f"its answers are none of the compositions of its children that are tried: {names or 'it has none'}. Numbers, parameters "
+            "and operations of its own are not seen; hyperserve.torch.export_package serves any field, as code",
         )
 
 

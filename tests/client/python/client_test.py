@@ -139,6 +139,14 @@ def test_failures(client, kind, words, call):
         call(client)
 
 
+def test_the_wrong_port_is_named(daemon):
+    with hyperserve.Client(daemon.admin_address) as client:
+        with pytest.raises(hyperserve.UnimplementedError, match="Admin at its admin_address and the rest at its address"):
+            client.models()
+    with pytest.raises(hyperserve.UnimplementedError, match="Admin at its admin_address"):
+        hyperserve.admin.rollback("rings", "heun", address=daemon.address)
+
+
 def test_arrays_that_hold_no_numbers(client):
     for bad in (["a"], [True], [1j], [None]):
         with pytest.raises(TypeError, match="numbers are wanted"):

@@ -248,7 +248,7 @@ def test_a_forward_that_is_no_composition_of_children(tmp_path):
         def forward(self, t, x):
             return self.net(x**3)
 
-    with pytest.raises(NotExportable, match=r"field \(Cube\): its answers are none of .*net \(Sequential\)"):
+    with pytest.raises(NotExportable, match=r"field \(Cube\): its answers are none of .*net \(Sequential\).*export_package serves any"):
         export(Cube(), tmp_path / "mine")
 
 
@@ -310,3 +310,12 @@ def test_tensors_of_torch_are_taken_by_the_client(daemon):
         found = client.log_prob("pinwheel", points).log_prob
         np.testing.assert_array_equal(found, client.log_prob("pinwheel", [[0.5, -1.0], [2.0, 0.25]]).log_prob)
         client.log_prob("pinwheel", points.bfloat16())
+
+
+@pytest.mark.parametrize("more, words", [
+    ({"kind": "trajectory"}, "a trajectory needs save_at="),
+    ({"save_at": [0.5]}, "a flow has none"),
+])
+def test_depths_are_for_trajectories(more, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        export(nn.Linear(2, 2), tmp_path / "mine", **more)
