@@ -110,27 +110,29 @@ class ConvRelay : public ConvLayers {
     if (Group() == kConvGroups - 1) PassTurn();
   }
 
-  // This warpgroup's next tile; `tiles` of a pass, its outer ones first, since others wait for
-  // them.
-  static __device__ __forceinline__ int TileOf(int position, int tiles) {
-    if (position == 0) return 0;
-    return position == 1 ? tiles - 1 : position - 1;
+  // The tile whose turn is at `position` of a pass. From one end to the other, so that a tile comes
+  // all but a whole pass after those that it waits for; blocks beside each other go in opposite
+  // directions, so that tiles that exchange rows have the same position.
+  __device__ __forceinline__ int TileOf(int position) const {
+    return planes_.rank() % 2 == 0 ? tiles() - 1 - position : position;
   }
 
   // What a tile of pass p reads is there, and nobody reads what it overwrites. The pass before sent
   // so many channels of each outer pixel.
-  __device__ __forceinline__ void AwaitAround(uint32_t pass, int tile, int sent) {
+  __device__ __forceinline__ void AwaitAround(uint32_t pass, int position, int tile, int sent) {
     planes_.WriteTo(pass % 2);
     if (tiles() == 1) AwaitTurn();
     if (pass == 0) return;
     const uint32_t set = (pass - 1) % 2, use = (pass - 1) / 2;
     for (int i = max(tile - 1, 0); i <= min(tile + 1, tiles() - 1); ++i) Written(set, i).Await(use);
-    // After that wait: the tiles before have seen the rows of two passes ago, so that this use of
-    // the counters has begun.
-    if (tile == 0) ExpectRows(set, sent);
+    // After that wait: all tiles of two passes ago have had their turns, so they have seen the rows
+    // that they waited for, and this use of the counters has begun.
+    if (position == 0) ExpectRows(set, sent);
+    const bool at_end = tile >= planes_.FirstTileAtEnd();
     if (tile == 0) AwaitRows(set, use, ConvSide::kAbove);
-    if (tile >= planes_.FirstTileAtEnd()) AwaitRows(set, use, ConvSide::kBelow);
-    PublishToPixelSums();
+    if (at_end) AwaitRows(set, use, ConvSide::kBelow);
+    // Rows of other blocks: what this block wrote its writers have published.
+    if (tile == 0 || at_end) PublishToPixelSums();
   }
 
   // After AwaitAround. A wait that is two uses ahead of its barrier would end at once: where a pass
