@@ -40,7 +40,7 @@ class ConvRelayStepper {
     while (true) {
       for (; position >= tiles; position -= tiles) NextPass();
       if (pass_ >= passes_) break;
-      RunTile(position, ConvRelay::TileOf(position, tiles));
+      RunTile(position, relay_.TileOf(position));
       position += kConvGroups;
     }
     // The turn that nobody takes.
@@ -97,7 +97,7 @@ class ConvRelayStepper {
   }
 
   __device__ __forceinline__ void RunTile(int position, int tile) {
-    relay_.AwaitAround(pass_, tile, sent_);
+    relay_.AwaitAround(pass_, position, tile, sent_);
     if (filling_) {
       FillTile(tile);
     } else {

@@ -99,8 +99,8 @@ class ConvRelay : public ConvLayers {
     planes_.CountArrivalsAt(rest_);
     if (threadIdx.x == 0) {
       for (int i = 0; i < 4; ++i) ConvBarrier(rest_ + 8 * i).Make(1);
-      for (int i = 0; i < 2; ++i) Weights(i).Make(1), Used(i).Make(4 * tiles());
-      for (int i = 0; i < 2 * kTilesMax; ++i) Written(i % 2, i / 2).Make(4);
+      for (int i = 0; i < 2; ++i) Weights(i).Make(1), Used(i).Make(128 * tiles());
+      for (int i = 0; i < 2 * kTilesMax; ++i) Written(i % 2, i / 2).Make(128);
 #if __CUDA_ARCH__ >= 900
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -110,27 +110,29 @@ class ConvRelay : public ConvLayers {
     if (Group() == kConvGroups - 1) PassTurn();
   }
 
-  // This warpgroup's next tile; `tiles` of a pass, its outer ones first, since others wait for
-  // them.
-  static __device__ __forceinline__ int TileOf(int position, int tiles) {
-    if (position == 0) return 0;
-    return position == 1 ? tiles - 1 : position - 1;
+  // The tile whose turn is at `position` of a pass. From one end to the other, so that a tile comes
+  // all but a whole pass after those that it waits for; blocks beside each other go in opposite
+  // directions, so that tiles that exchange rows have the same position.
+  __device__ __forceinline__ int TileOf(int position) const {
+    return planes_.rank() % 2 == 0 ? tiles() - 1 - position : position;
   }
 
   // What a tile of pass p reads is there, and nobody reads what it overwrites. The pass before sent
   // so many channels of each outer pixel.
-  __device__ __forceinline__ void AwaitAround(uint32_t pass, int tile, int sent) {
+  __device__ __forceinline__ void AwaitAround(uint32_t pass, int position, int tile, int sent) {
     planes_.WriteTo(pass % 2);
     if (tiles() == 1) AwaitTurn();
     if (pass == 0) return;
     const uint32_t set = (pass - 1) % 2, use = (pass - 1) / 2;
     for (int i = max(tile - 1, 0); i <= min(tile + 1, tiles() - 1); ++i) Written(set, i).Await(use);
-    // After that wait: the tiles before have seen the rows of two passes ago, so that this use of
-    // the counters has begun.
-    if (tile == 0) ExpectRows(set, sent);
+    // After that wait: all tiles of two passes ago have had their turns, so they have seen the rows
+    // that they waited for, and this use of the counters has begun.
+    if (position == 0) ExpectRows(set, sent);
+    const bool at_end = tile >= planes_.FirstTileAtEnd();
     if (tile == 0) AwaitRows(set, use, ConvSide::kAbove);
-    if (tile >= planes_.FirstTileAtEnd()) AwaitRows(set, use, ConvSide::kBelow);
-    PublishToPixelSums();
+    if (at_end) AwaitRows(set, use, ConvSide::kBelow);
+    // Rows of other blocks: what this block wrote its writers have published.
+    if (tile == 0 || at_end) PublishToPixelSums();
   }
 
   // After AwaitAround. A wait that is two uses ahead of its barrier would end at once: where a pass
@@ -139,16 +141,14 @@ class ConvRelay : public ConvLayers {
     if (tiles() > 1) AwaitTurn();
   }
 
-  // This warp has written its part of a tile of pass p.
+  // This thread has written its part of a tile of pass p. One lane could arrive for its warp, which
+  // takes as long, but compute-sanitizer's racecheck does not follow that.
   __device__ __forceinline__ void TellWritten(uint32_t pass, int tile) const {
     PublishToPixelSums();
-    __syncwarp();
-    if (ConvPlanes::Lane() == 0) Written(pass % 2, tile).Arrive();
+    Written(pass % 2, tile).Arrive();
   }
   // And does not need the weights of layer n any more.
-  __device__ __forceinline__ void TellUsed(uint32_t n) const {
-    if (ConvPlanes::Lane() == 0) Used(n % 2).Arrive();
-  }
+  __device__ __forceinline__ void TellUsed(uint32_t n) const { Used(n % 2).Arrive(); }
 
   // After all else: rows of pass p have arrived, and no more will.
   __device__ __forceinline__ void AwaitLastRows(uint32_t pass, int sent) {
