@@ -35,7 +35,7 @@ struct LinearLayer {
 // larger than the padded image. One stride serves both directions; there is no dilation.
 struct Conv2dLayer {
   static constexpr std::string_view kName = "conv2d";
-  static constexpr RowRule kRows = RowRule::kAny;  // ensured by Convolution() in net/convolution.h
+  static constexpr RowRule kRows = RowRule::kAny;  // ensured by Convolution() in net/dense.h
   int64_t in = 0, out = 0;
   HeightWidth kernel = 1, padding = 0;
   int64_t stride = 1, groups = 1;

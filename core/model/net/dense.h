@@ -1,12 +1,13 @@
 // Computes the layers of core/model/layers/dense.h. Private to net.cc.
 #pragma once
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 #include <vector>
 
 #include "core/model/layers/dense.h"
 #include "core/model/net/bound_layer.h"
-#include "core/model/net/convolution.h"
 #include "core/model/net/pushforward.h"
 
 namespace hyperserve {
@@ -15,6 +16,28 @@ inline auto Forward(const LinearLayer&, const at::Tensor& x, const BoundLayer& b
   return Affine(x, bound.bias, [&bound](const at::Tensor& v, const at::Tensor& bias) {
     return at::linear(v, bound.weight, bias);
   });
+}
+
+// On the CPU in float32, LibTorch chooses between two libraries by the number of rows, and they
+// round differently: an image alone would get other bits than the same image in a batch. This
+// function always takes the same library. Its way back from an image depends on the images beside
+// it as well: where only the images have a derivative, each goes alone.
+inline at::Tensor Convolution(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                              const Conv2dLayer& conv) {
+  const std::array<int64_t, 2> padding = {conv.padding.height, conv.padding.width},
+                               stride = {conv.stride, conv.stride}, dilation = {1, 1};
+  if (!x.is_cpu() || x.scalar_type() != at::kFloat) {
+    return at::conv2d(x, weight, bias, stride, padding, dilation, conv.groups);
+  }
+  const auto convolve = [&](const at::Tensor& images) {
+    return at::mkldnn_convolution(images.contiguous(), weight, bias, padding, stride, dilation,
+                                  conv.groups);
+  };
+  const bool recorded = at::GradMode::is_enabled() && x.requires_grad();
+  if (!recorded || weight.requires_grad()) return convolve(x);
+  std::vector<at::Tensor> images;
+  for (const at::Tensor& image : x.split(1)) images.push_back(convolve(image));
+  return at::cat(images);
 }
 
 // A convolution with the kernel turned around, of the input with zeros between and behind its
