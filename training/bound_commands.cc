@@ -84,9 +84,11 @@ absl::Status ShowCoverage(const CommandOptions& options) {
   const int64_t rows = options.rows > 0 ? options.rows : run->recipe.calibrate().rows();
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out, source.HeldOut(rows));
   HS_ASSIGN_OR_RETURN(const auto plans, SolveWithBounds(coverage, calibration, held_out));
-  absl::PrintF("%s, %d held-out rows, truth %s\n%s\nat equal 99th percentile\n%s",
-               run->recipe.name(), held_out.count(), PrintPlan(coverage.truth),
-               CoverageTable(plans), SavingsTable(plans));
+  absl::PrintF(
+      "%s, %d held-out rows, truth %s\n%s\none plan for all rows and plans per row, at a 99th "
+      "percentile asked for\n%s",
+      run->recipe.name(), held_out.count(), PrintPlan(coverage.truth), CoverageTable(plans),
+      SavingsTable(plans));
   for (const ShiftedRows& shifted : Shifted(held_out)) {
     HS_ASSIGN_OR_RETURN(const auto others, SolveWithBounds(coverage, calibration, shifted.rows));
     absl::PrintF("\n%s\n%s", shifted.name, CoverageTable(others));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <span>
 #include <utility>
@@ -78,6 +79,53 @@ std::vector<const BoundedPlan*> LadderOf(const std::vector<BoundedPlan>& plans, 
     }
   }
   return ladder;
+}
+
+// A 99th percentile of the errors that someone asks for, and the cheapest plan for all rows that
+// has it.
+struct Ask {
+  double p99 = 0;
+  const BoundedPlan* alone = nullptr;
+};
+
+// The percentile on the even rows of each plan that no cheaper one beats, and kBetween of them to
+// that of the plan before: who asks for one of these needs the dearer plan.
+std::vector<Ask> Asks(const std::vector<BoundedPlan>& plans) {
+  constexpr int kBetween = 3;
+  std::vector<Ask> asks;
+  double cheaper = std::numeric_limits<double>::infinity();
+  for (const BoundedPlan& plan : plans) {
+    const double own = Alone(plan, 0).p99;
+    if (own >= cheaper) continue;
+    asks.push_back({.p99 = own, .alone = &plan});
+    for (int k = 1; k <= kBetween && std::isfinite(cheaper); ++k) {
+      asks.push_back({.p99 = own * std::pow(cheaper / own, k / (kBetween + 1.0)), .alone = &plan});
+    }
+    cheaper = own;
+  }
+  return asks;
+}
+
+struct PerRowPlans {
+  std::vector<const BoundedPlan*> ladder;  // empty: none has fewer MACs than the plan alone
+  double target = 0;
+};
+
+// Those with the fewest MACs on the even rows among the ones with the percentile.
+PerRowPlans FewestMacs(const std::vector<BoundedPlan>& plans, const Ask& ask) {
+  constexpr int kTargets = 120;  // from half to eight times the percentile
+  PerRowPlans best;
+  double best_macs = Alone(*ask.alone, 0).macs;
+  for (int i = 0; i < kTargets; ++i) {
+    const double target = ask.p99 * 0.5 * std::pow(16.0, i / (kTargets - 1.0));
+    const auto ladder = LadderOf(plans, target);
+    if (ladder.size() < 2) continue;
+    const Outcome outcome = PerRow(ladder, target, 0);
+    if (outcome.p99 > ask.p99 || outcome.macs >= best_macs) continue;
+    best = {.ladder = ladder, .target = target};
+    best_macs = outcome.macs;
+  }
+  return best;
 }
 
 SolveInputs Turned(const SolveInputs& rows) {
@@ -183,36 +231,24 @@ std::string CoverageTable(const std::vector<BoundedPlan>& plans) {
 }
 
 std::string SavingsTable(const std::vector<BoundedPlan>& plans) {
-  constexpr int kTargets = 120;  // from half to eight times the percentile
-  std::string table = absl::StrFormat("%-12s %10s %10s %8s %10s  %s\n", "plan", "99 %", "per row",
-                                      "MACs", "target", "plans per row");
-  for (const BoundedPlan& plan : plans) {
-    const Outcome even = Alone(plan, 0), odd = Alone(plan, 1);
-    std::vector<const BoundedPlan*> best;
-    double best_target = 0, best_macs = even.macs;
-    for (int i = 0; i < kTargets; ++i) {
-      const double target = even.p99 * 0.5 * std::pow(16.0, i / (kTargets - 1.0));
-      const auto ladder = LadderOf(plans, target);
-      if (ladder.size() < 2) continue;
-      const Outcome outcome = PerRow(ladder, target, 0);
-      if (outcome.p99 > even.p99 || outcome.macs >= best_macs) continue;
-      best = ladder;
-      best_target = target;
-      best_macs = outcome.macs;
-    }
-    if (best.empty()) {
-      absl::StrAppendFormat(&table, "%-12s %10.3e %10s %8s\n", PrintPlan(plan.calibration.plan),
-                            odd.p99, "-", "no gain");
+  std::string table = absl::StrFormat("%-12s %10s %10s %10s %8s %10s  %s\n", "plan", "asked",
+                                      "99 %", "per row", "MACs", "target", "plans per row");
+  for (const Ask& ask : Asks(plans)) {
+    const Outcome odd = Alone(*ask.alone, 1);
+    absl::StrAppendFormat(&table, "%-12s %10.3e %10.3e ", PrintPlan(ask.alone->calibration.plan),
+                          ask.p99, odd.p99);
+    const PerRowPlans found = FewestMacs(plans, ask);
+    if (found.ladder.empty()) {
+      absl::StrAppendFormat(&table, "%10s %8s\n", "-", "no gain");
       continue;
     }
-    const Outcome outcome = PerRow(best, best_target, 1);
+    const Outcome outcome = PerRow(found.ladder, found.target, 1);
     const std::string names =
-        absl::StrJoin(best, " ", [](std::string* out, const BoundedPlan* one) {
+        absl::StrJoin(found.ladder, " ", [](std::string* out, const BoundedPlan* one) {
           out->append(PrintPlan(one->calibration.plan));
         });
-    absl::StrAppendFormat(&table, "%-12s %10.3e %10.3e %7.0f%% %10.3e  %s\n",
-                          PrintPlan(plan.calibration.plan), odd.p99, outcome.p99,
-                          100 * (outcome.macs / odd.macs - 1), best_target, names);
+    absl::StrAppendFormat(&table, "%10.3e %7.0f%% %10.3e  %s\n", outcome.p99,
+                          100 * (outcome.macs / odd.macs - 1), found.target, names);
   }
   return table;
 }

@@ -40,8 +40,10 @@ absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& 
 // A line for each plan: coverage, the bounds and the errors.
 std::string CoverageTable(const std::vector<BoundedPlan>& plans);
 
-// For each plan alone: the plans per row, at the target at which the 99th percentile of their
-// errors is at most that of the plan on the even rows, and what both come to on the odd rows.
+// For the 99th percentile on the even rows of each plan that no cheaper one beats, and for some
+// between it and that of the plan before: the plans per row with the fewest MACs among those with
+// such a percentile, and what they and the plan alone come to on the odd rows. Precondition:
+// ascending MACs.
 std::string SavingsTable(const std::vector<BoundedPlan>& plans);
 
 // Rows of another kind, from U8 images [rows, 1, height, width]: turned by 30 degrees about the

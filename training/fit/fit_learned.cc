@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,16 +46,18 @@
 namespace hyperserve {
 namespace {
 
-// True states at the depths k / n of every n, for one set of rows.
+// True states at equal depths and on further grids, for every n and one set of rows.
 struct Truths {
   std::array<double, 2> span;
+  std::vector<NodeGrid> grids;  // beside equal depths
   std::vector<double> depths;
   std::vector<at::Tensor> states;  // one for each of depths
   at::Tensor condition = {};
 
-  UniformTruth Of(int evaluations) const {
-    UniformTruth truth{.span = span, .start = states.front(), .states = {}, .condition = condition};
-    for (const double depth : Depths({std::max(evaluations, 1)}, span)) {
+  GridTruth Of(int evaluations, const NodeGrid& grid = kEqualNodes) const {
+    GridTruth truth{
+        .span = span, .grid = grid, .start = states.front(), .states = {}, .condition = condition};
+    for (const double depth : Depths({std::max(evaluations, 1)}, span, grid.share)) {
       const auto place = std::lower_bound(depths.begin(), depths.end(), depth) - depths.begin();
       if (place > 0) truth.states.push_back(states[static_cast<size_t>(place)]);
     }
@@ -64,14 +67,22 @@ struct Truths {
 
 absl::StatusOr<Truths> Solve(const TensorSpace& space, const Recipe& recipe,
                              const HypersolverFitOptions& options, const std::vector<int>& counts,
-                             const SolveInputs& inputs) {
+                             const SolveInputs& inputs, std::vector<NodeGrid> grids = {}) {
   HS_ASSIGN_OR_RETURN(const AdaptivePlan plan, ParseAdaptivePlan(recipe.hypersolver().truth()));
   HS_ASSIGN_OR_RETURN(const at::Tensor start, InitialState(options.model, inputs, options.device));
   Truths truths{.span = options.model->spec().span,
+                .grids = std::move(grids),
                 .depths = {},
                 .states = {},
                 .condition = ConditionOf(inputs, options.device)};
-  truths.depths = Depths(counts, truths.span);
+  std::vector<NodeGrid> all = truths.grids;
+  all.push_back(kEqualNodes);
+  std::set<double> depths;
+  for (const NodeGrid& grid : all) {
+    const std::vector<double> own = Depths(counts, truths.span, grid.share);
+    depths.insert(own.begin(), own.end());
+  }
+  truths.depths = {depths.begin(), depths.end()};
   HS_ASSIGN_OR_RETURN(truths.states,
                       TrueStates(space, plan, truths.span, truths.depths, start, truths.condition));
   return truths;
@@ -138,7 +149,7 @@ TensorSpace::Options FieldSpace(const HypersolverFitOptions& options, const Hype
 // One table's fit, from its start on.
 struct TableWork {
   TableSolves solves;
-  UniformTruth truth;
+  GridTruth truth;
   TableFit fit;
   FittedTable start;
 };
@@ -171,10 +182,14 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
                            .check_every = fit.check_every(),
                            .net_seed = recipe.seed(),
                            .starts = StartsOf(*options.model, table.evaluations),
+                           .grids = {},
                            .from = earlier.Of(spec, table),
                            .time_left = &time_left,
                            .checkpoints = options.checkpoints},
                    .start = {}};
+    for (const NodeGrid& grid : truths.grids) {
+      if (table.evaluations > 1) work.fit.grids.push_back(truths.Of(table.evaluations, grid));
+    }
     work.start = StartTable(work.solves, work.truth, checks, work.fit);
     const double step = StepSeconds(work.solves, work.start, work.truth, batch);
     work.fit.step_kind = time_left.Expect(iterations, step);
@@ -197,7 +212,8 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   std::vector<int> counts = {1};
   for (const int evaluations : spec.steps) counts.push_back(std::max(evaluations, 1));
   HS_ASSIGN_OR_RETURN(const Truths truths,
-                      Solve(space, recipe, options, counts, source.Training(0, fit.truth_rows())));
+                      Solve(space, recipe, options, counts, source.Training(0, fit.truth_rows()),
+                            FurtherGrids(space.options().field, options.model->state_shape())));
   HS_ASSIGN_OR_RETURN(const SolveInputs check_rows, source.Validation(fit.check_rows()));
   HS_ASSIGN_OR_RETURN(const Truths check_truths, Solve(space, recipe, options, {1}, check_rows));
   const EndTruth checks{.start = check_truths.states.front(),

@@ -50,7 +50,7 @@ double ErrorOf(const TableSolves& solves, const TensorMap& tensors, const EndTru
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-EndTruth Batch(const UniformTruth& truth, int64_t rows, RandomStream& stream) {
+EndTruth Batch(const GridTruth& truth, int64_t rows, RandomStream& stream) {
   const at::Tensor indices = IndexTensor(DrawRows(stream, truth.start.size(0), rows), truth.start);
   const auto drawn = [&](const at::Tensor& all) {
     return all.defined() ? all.index_select(0, indices) : at::Tensor();
@@ -85,7 +85,7 @@ at::Tensor EndError(const TableSolves& solves, const TensorMap& tensors, const E
   return (norms(end - truth.end) / norms(truth.end)).mean();
 }
 
-FittedTable StartTable(const TableSolves& solves, const UniformTruth& truth,
+FittedTable StartTable(const TableSolves& solves, const GridTruth& truth,
                        const EndTruth& validation, const TableFit& fit) {
   const TableSpec& table = solves.table;
   TensorMap net;
@@ -112,11 +112,15 @@ FittedTable StartTable(const TableSolves& solves, const UniformTruth& truth,
   }
   consider(table.evaluations == 0 ? "identity" : "least squares",
            LeastSquaresTensors(TensorSpace(solves.space), table, truth));
+  for (const GridTruth& other : fit.grids) {
+    consider(absl::StrCat("least squares on ", other.grid.name),
+             LeastSquaresTensors(TensorSpace(solves.space), table, other));
+  }
   if (fit.from.has_value()) consider("generation", *fit.from);
   return best;
 }
 
-double StepSeconds(const TableSolves& solves, const FittedTable& start, const UniformTruth& truth,
+double StepSeconds(const TableSolves& solves, const FittedTable& start, const GridTruth& truth,
                    int64_t rows) {
   const int64_t count = std::min(rows, truth.start.size(0));
   const auto first = [count](const at::Tensor& all) {
@@ -137,7 +141,7 @@ double StepSeconds(const TableSolves& solves, const FittedTable& start, const Un
   return seconds;
 }
 
-absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
+absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const GridTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      FittedTable start, RandomStream& stream) {
   const TensorMap tensors = TrainableCopies(start.tensors, validation.start.device());

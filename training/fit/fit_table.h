@@ -49,6 +49,7 @@ struct TableFit {
   int check_every = 25;           // iterations between two measurements of the validation rows
   int net_seed = 0;               // of the readout's initial weights
   std::vector<FixedPlan> starts;  // classical plans of n evaluations
+  std::vector<GridTruth> grids;   // the truth on other grids, for least squares at their nodes
   std::optional<TensorMap> from;  // a refresh: tensors of another fit of the same table
   TimeLeft* time_left = nullptr;  // of all tables; null: of this one alone
   size_t step_kind = 0, check_kind = 0;  // this table's pieces in it
@@ -68,12 +69,12 @@ struct FittedTable {
 };
 
 // Where a fit begins, on the device of the rows: the best on the validation rows of `starts`, least
-// squares, and `from`. The readout is zero.
-FittedTable StartTable(const TableSolves& solves, const UniformTruth& truth,
+// squares on the grids of `truth` and of `grids`, and `from`. The readout is zero.
+FittedTable StartTable(const TableSolves& solves, const GridTruth& truth,
                        const EndTruth& validation, const TableFit& fit);
 
 // What a step from there takes, in seconds: the error of `rows` rows, and its gradient.
-double StepSeconds(const TableSolves& solves, const FittedTable& start, const UniformTruth& truth,
+double StepSeconds(const TableSolves& solves, const FittedTable& start, const GridTruth& truth,
                    int64_t rows);
 
 // AdamW on the EndError of drawn rows, from `start`. The depths s_i are fitted too where f reads
@@ -81,7 +82,7 @@ double StepSeconds(const TableSolves& solves, const FittedTable& start, const Un
 // further evaluation follows: the last row of the table, and the readout. The tensors of the least
 // error on the validation rows are kept, so on them the result never errs more than its start.
 // Fails as Optimise does.
-absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const UniformTruth& truth,
+absl::StatusOr<FittedTable> FitTable(const TableSolves& solves, const GridTruth& truth,
                                      const EndTruth& validation, const TableFit& fit,
                                      FittedTable start, RandomStream& stream);
 

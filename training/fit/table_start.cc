@@ -3,8 +3,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <vector>
 
+#include "core/io/tensor.h"
 #include "core/ode/space.h"
 
 namespace hyperserve {
@@ -53,10 +56,12 @@ at::Tensor LineWeights(const at::Tensor& z) {
   return norms.reciprocal().repeat_interleave(z.numel() / (z.size(0) * z.size(1))).unsqueeze(1);
 }
 
-UniformTruth FirstRows(const UniformTruth& all) {
+GridTruth FirstRows(const GridTruth& all) {
   const int64_t pixels = all.start.numel() / (all.start.size(0) * all.start.size(1));
   const int64_t rows = std::clamp<int64_t>(kLinesMax / pixels, 1, all.start.size(0));
-  UniformTruth first{.span = all.span, .start = all.start.narrow(0, 0, rows), .states = {}};
+  GridTruth first = all;
+  first.start = all.start.narrow(0, 0, rows);
+  first.states.clear();
   for (const at::Tensor& state : all.states) first.states.push_back(state.narrow(0, 0, rows));
   if (all.condition.defined()) first.condition = all.condition.narrow(0, 0, rows);
   return first;
@@ -117,10 +122,17 @@ Regression Regress(Coefficients kind, const std::vector<at::Tensor>& features,
 
 }  // namespace
 
+std::vector<NodeGrid> FurtherGrids(const Net& field, const Shape& state_shape) {
+  if (!field.uses_depth() || state_shape.size() > 1) return {};
+  const auto sway = [](double u) { return u + 1.7 * (std::cos(std::numbers::pi * u / 2) - 1 + u); };
+  const auto square = [](double u) { return u * (2 - u); };
+  return {{"sway(1.7)", sway}, {"u (2 - u)", square}};
+}
+
 TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
-                              const UniformTruth& all) {
+                              const GridTruth& all) {
   const at::NoGradGuard no_grad;
-  const UniformTruth truth = FirstRows(all);
+  const GridTruth truth = FirstRows(all);
   const auto rows = static_cast<size_t>(truth.start.size(0));
   const at::Tensor first = Lines(truth.start);
   const at::Tensor identity = spec.coefficients == Coefficients::kMap
@@ -130,7 +142,7 @@ TensorMap LeastSquaresTensors(const TensorSpace& space, const TableSpec& spec,
   std::vector<at::Tensor> features = {first};
   at::Tensor point = truth.start;
   for (int i = 0; i < spec.evaluations; ++i) {
-    const double node = truth.span[0] + (truth.span[1] - truth.span[0]) * i / spec.evaluations;
+    const double node = DepthAt(truth.span, i, spec.evaluations, truth.grid.share);
     columns.nodes.push_back(node);
     features.push_back(
         Lines(space.Field(PerRow(rows, node), space.Start(point, truth.condition)).z));

@@ -12,12 +12,6 @@
 namespace hyperserve {
 namespace {
 
-// Equal fractions k/K are the same double, so depths compare exactly.
-double Depth(const std::array<double, 2>& span, int k, int steps) {
-  if (k == steps) return span[1];  // rounding could pass the end
-  return span[0] + (span[1] - span[0]) * (static_cast<double>(k) / steps);
-}
-
 TensorSpace::State Selected(const TensorSpace::State& state, const at::Tensor& rows) {
   return {.z = state.z.index_select(0, rows), .tangents = {}, .log_density = {}};
 }
@@ -34,10 +28,16 @@ at::Tensor IndexTensor(const std::vector<int64_t>& rows, const at::Tensor& like)
   return at::tensor(rows, at::kLong).to(like.device());
 }
 
-std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span) {
+double DepthAt(const std::array<double, 2>& span, int k, int steps, NodeShare share) {
+  if (k == steps) return span[1];  // rounding could pass the end
+  return span[0] + (span[1] - span[0]) * share(static_cast<double>(k) / steps);
+}
+
+std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span,
+                           NodeShare share) {
   std::set<double> depths;
   for (const int steps : step_counts) {
-    for (int k = 0; k <= steps; ++k) depths.insert(Depth(span, k, steps));
+    for (int k = 0; k <= steps; ++k) depths.insert(DepthAt(span, k, steps, share));
   }
   return {depths.begin(), depths.end()};
 }
@@ -51,8 +51,6 @@ TruthBatch::TruthBatch(TensorSpace space, Tableau tableau, std::array<double, 2>
       depths_(std::move(depths)),
       states_(std::move(states)),
       condition_(std::move(condition)) {}
-
-double TruthBatch::DepthOf(int k, int steps) const { return Depth(span_, k, steps); }
 
 const at::Tensor& TruthBatch::StateAt(double depth) const {
   return states_[std::lower_bound(depths_.begin(), depths_.end(), depth) - depths_.begin()];

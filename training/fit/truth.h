@@ -15,8 +15,15 @@
 
 namespace hyperserve {
 
-// The depths k/K of the span for all of these K: ascending, each once, both ends included.
-std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span);
+// How much of a span lies before k of K steps, of u = k/K: rises from 0 to 1.
+using NodeShare = double (*)(double u);
+inline double EqualShare(double u) { return u; }
+
+// The depth after k of K steps. Equal fractions give the same double.
+double DepthAt(const std::array<double, 2>& span, int k, int steps, NodeShare share = EqualShare);
+// Those for all of these K: ascending, each once, both ends included.
+std::vector<double> Depths(const std::vector<int>& step_counts, const std::array<double, 2>& span,
+                           NodeShare share = EqualShare);
 
 // `count` row numbers below `rows`, drawn with replacement.
 std::vector<int64_t> DrawRows(RandomStream& stream, int64_t rows, int64_t count);
@@ -56,7 +63,7 @@ class TruthBatch {
   const Interval& Intervals(int steps);
   const at::Tensor& StateAt(double depth) const;
   at::Tensor ConditionsOf(const at::Tensor& rows) const;
-  double DepthOf(int k, int steps) const;
+  double DepthOf(int k, int steps) const { return DepthAt(span_, k, steps); }
   at::Tensor ClassicalErrorSize(int steps);
 
   TensorSpace space_;

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/engine/readable/tensor_space.h"
 #include "core/model/layers/activations.h"
 #include "core/model/layers/dense.h"
@@ -27,6 +29,7 @@
 #include "training/fit/fit_hypersolver.h"
 #include "training/fit/table_start.h"
 #include "training/fit/trajectory.h"
+#include "training/fit/truth.h"
 
 namespace hyperserve {
 namespace {
@@ -44,20 +47,22 @@ TableSolves Solves(Coefficients kind, int evaluations) {
           .state_shape = {2}};
 }
 
-UniformTruth TruthOf(const TableSolves& solves, int64_t rows) {
+GridTruth TruthOf(const TableSolves& solves, const at::Tensor& start, const NodeGrid& grid) {
   const int m = std::max(solves.table.evaluations, 1);
   std::vector<double> depths;
-  for (int i = 1; i <= m; ++i) depths.push_back(static_cast<double>(i) / m);
-  const at::Tensor start = at::randn({rows, 2});
+  for (int i = 1; i <= m; ++i) depths.push_back(DepthAt({0, 1}, i, m, grid.share));
   const AdaptivePlan plan{.method = {Method::kDopri5}, .rtol = 1e-6, .atol = 1e-6};
   return {.span = {0, 1},
+          .grid = grid,
           .start = start,
           .states = TrueStates(TensorSpace(solves.space), plan, {0, 1}, depths, start).value()};
 }
 
-EndTruth Ends(const UniformTruth& truth) {
-  return {.start = truth.start, .end = truth.states.back()};
+GridTruth TruthOf(const TableSolves& solves, int64_t rows) {
+  return TruthOf(solves, at::randn({rows, 2}), kEqualNodes);
 }
+
+EndTruth Ends(const GridTruth& truth) { return {.start = truth.start, .end = truth.states.back()}; }
 
 training::Optimiser Iterations(int count) {
   training::Optimiser optimiser;
@@ -88,7 +93,7 @@ double ClassicalError(const TableSolves& solves, const EndTruth& truth) {
   return least;
 }
 
-absl::StatusOr<FittedTable> StartAndFit(const TableSolves& solves, const UniformTruth& truth,
+absl::StatusOr<FittedTable> StartAndFit(const TableSolves& solves, const GridTruth& truth,
                                         const EndTruth& validation, const TableFit& fit,
                                         RandomStream& stream) {
   return FitTable(solves, truth, validation, fit, StartTable(solves, truth, validation, fit),
@@ -99,8 +104,8 @@ class FitTableTest : public ::testing::TestWithParam<Coefficients> {};
 
 TEST_P(FitTableTest, BeatsTheClassicalPlansOnRowsThatItDidNotSee) {
   const TableSolves solves = Solves(GetParam(), 3);
-  const UniformTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 512),
-                     unseen = TruthOf(solves, 512);
+  const GridTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 512),
+                  unseen = TruthOf(solves, 512);
   RandomStream stream(1, RandomPurpose::kBatches);
   const FittedTable fitted =
       StartAndFit(
@@ -117,10 +122,42 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FitTableTest,
                          ::testing::Values(Coefficients::kScalar, Coefficients::kChannel,
                                            Coefficients::kMap));
 
+TEST(FitTableTest, TheBestGridOfLeastSquaresIsTheStart) {
+  const LayerList layers = {
+      Layer{.kind = DepthCatLayer{}}, Layer{.kind = LinearLayer{.in = 3, .out = 8, .bias = false}},
+      Layer{.kind = TanhLayer{}}, Layer{.kind = LinearLayer{.in = 8, .out = 2, .bias = false}}};
+  at::manual_seed(4);
+  const TensorMap weights = {{"field.1.weight", 3 * at::randn({8, 3})},
+                             {"field.3.weight", 2 * at::randn({2, 8})}};
+  const TableSolves solves = {.space = {.field = Net::Make(layers, "field", weights).value()},
+                              .table = {.evaluations = 3, .coefficients = Coefficients::kScalar},
+                              .state_shape = {2}};
+  const GridTruth truth = TruthOf(solves, 256);
+  const auto error = [&](const GridTruth& on) {
+    const TensorMap tensors = LeastSquaresTensors(TensorSpace(solves.space), solves.table, on);
+    return EndError(solves, tensors, Ends(truth)).item<double>();
+  };
+  TableFit fit{.name = "test", .optimiser = Iterations(1)};
+  std::string best = "least squares";
+  double least = error(truth);
+  std::vector<NodeGrid> grids = FurtherGrids(solves.space.field, solves.state_shape);
+  grids.push_back({"u u", [](double u) { return u * u; }});
+  for (const NodeGrid& grid : grids) {
+    fit.grids.push_back(TruthOf(solves, truth.start, grid));
+    const double other = error(fit.grids.back());
+    if (other < least) best = absl::StrCat("least squares on ", grid.name);
+    least = std::min(least, other);
+  }
+  ASSERT_NE(best, "least squares") << "this field does not tell the grids apart";
+  const FittedTable start = StartTable(solves, truth, Ends(truth), fit);
+  EXPECT_EQ(start.start, best);
+  EXPECT_EQ(start.error, least);
+}
+
 // A rate that ruins every table: what is kept is the start.
 TEST(FitTableTest, KeepsTheStartWhereTheOptimiserMakesItWorse) {
   const TableSolves solves = Solves(Coefficients::kScalar, 3);
-  const UniformTruth truth = TruthOf(solves, 128);
+  const GridTruth truth = TruthOf(solves, 128);
   training::Optimiser optimiser = Iterations(3);
   optimiser.set_rate(50);
   optimiser.set_final_rate(50);
@@ -138,7 +175,7 @@ TEST(FitTableTest, KeepsTheStartWhereTheOptimiserMakesItWorse) {
 
 TEST(FitTableTest, ARefreshStartsFromTheEarlierTensors) {
   const TableSolves solves = Solves(Coefficients::kMap, 3);
-  const UniformTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 512);
+  const GridTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 512);
   RandomStream stream(1, RandomPurpose::kBatches);
   TableFit fit{.name = "test", .optimiser = Iterations(60), .check_every = 20, .starts = kOfThree};
   const FittedTable first = StartAndFit(solves, truth, Ends(checks), fit, stream).value();
@@ -156,7 +193,7 @@ TEST(FitTableTest, TheReadoutLearnsAFlowMap) {
   solves.table.inputs = {CorrectionInput::kState0};
   solves.table.net = {Layer{.kind = LinearLayer{.in = 2, .out = 16}}, Layer{.kind = SiluLayer{}},
                       Layer{.kind = LinearLayer{.in = 16, .out = 2}}};
-  const UniformTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 256);
+  const GridTruth truth = TruthOf(solves, 512), checks = TruthOf(solves, 256);
   training::Optimiser optimiser = Iterations(200);
   optimiser.set_rate(0.02);
   RandomStream stream(1, RandomPurpose::kBatches);
@@ -179,7 +216,7 @@ TEST(FitTableTest, AStepIsTimedBeforeTheFit) {
                                    {{"field.0.weight", at::randn({width, 2})},
                                     {"field.2.weight", at::randn({2, width}) / width}})
                              .value();
-    const UniformTruth truth = TruthOf(solves, 512);
+    const GridTruth truth = TruthOf(solves, 512);
     const FittedTable start = StartTable(solves, truth, Ends(truth), {.name = "test"});
     return StepSeconds(solves, start, truth, 512);
   };
@@ -238,7 +275,7 @@ TEST(FitTableTest, DepthsMoveWithinTheSpanWhereTheFieldReadsThem) {
   for (const bool reads : {false, true}) {
     TableSolves solves = Solves(Coefficients::kMap, 3);
     if (reads) solves.space = SolvesWithDepth(at::kFloat, std::nullopt).space;
-    const UniformTruth truth = TruthOf(solves, 512);
+    const GridTruth truth = TruthOf(solves, 512);
     training::Optimiser optimiser = Iterations(60);
     optimiser.set_rate(0.02);
     RandomStream stream(1, RandomPurpose::kBatches);
