@@ -186,9 +186,9 @@ class TorchRuntime final : public DeviceRuntime {
     if (spec.method.method == Method::kLearned) {  // its maps are no nets of the space
       const std::vector<int>& steps = spec.correction->spec().steps;
       const auto first = std::ranges::find_if(steps, [](int n) { return n > 0; });
+      const int n = first == steps.end() ? 0 : *first;  // 0: it has no maps
       HS_ASSIGN_OR_RETURN(const StartedRun started, StartRun(spec, rows));
-      HS_RETURN_IF_ERROR(
-          SolveZeros(*started.run, spec, FixedSteps{.steps = *first}, rows, nullptr));
+      HS_RETURN_IF_ERROR(SolveZeros(*started.run, spec, FixedSteps{.steps = n}, rows, nullptr));
     }
     return CatchDeviceFaults("warm-up", [&] {
       const StreamLease stream = streams_.Lease();

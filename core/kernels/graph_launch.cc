@@ -2,6 +2,7 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace hyperserve::kernels {
 namespace {
@@ -27,10 +28,10 @@ class KernelGraph {
 
  private:
   cudaError_t Make(const cudaKernelNodeParams& kernel, unsigned cluster) {
-    cudaError_t error = graph_ == nullptr ? cudaGraphCreate(&graph_, 0) : cudaSuccess;
-    if (error == cudaSuccess && node_ == nullptr) {
-      error = cudaGraphAddKernelNode(&node_, graph_, nullptr, 0, &kernel);
-    }
+    // What a failed call left behind would keep that call's arguments.
+    if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
+    cudaError_t error = cudaGraphCreate(&graph_, 0);
+    if (error == cudaSuccess) error = cudaGraphAddKernelNode(&node_, graph_, nullptr, 0, &kernel);
     if (error == cudaSuccess && cluster > 1) {
       cudaKernelNodeAttrValue value = {};
       value.clusterDim = {cluster, 1, 1};
@@ -71,7 +72,11 @@ cudaError_t LaunchByGraph(const cudaLaunchConfig_t& config, const void* kernel, 
       .sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes),
       .kernelParams = arguments,
       .extra = nullptr};
-  return graphs[Key(device, kernel, cluster, config.stream)].Launch(params, cluster, config.stream);
+  const cudaError_t launched =
+      graphs[Key(device, kernel, cluster, config.stream)].Launch(params, cluster, config.stream);
+  // The runtime remembers an error until it is asked for.
+  const cudaError_t last = cudaGetLastError();
+  return launched == cudaSuccess ? last : launched;
 }
 
 }  // namespace hyperserve::kernels

@@ -7,9 +7,10 @@
 
 namespace hyperserve::kernels {
 
-// As cudaLaunchKernelExC; of attributes it takes the dimensions of clusters alone, and `config`
-// must name a stream that nobody captures. Any thread. The first launch of a kernel by a thread on
-// a stream makes the graph, which the thread keeps until it ends; later ones allocate nothing.
+// As cudaLaunchKernelExC and cudaGetLastError after it; of attributes it takes the dimensions of
+// clusters alone, and `config` must name a stream that nobody captures. Any thread. The first
+// launch of a kernel by a thread on a stream makes the graph, which the thread keeps until it ends;
+// later ones allocate nothing.
 cudaError_t LaunchByGraph(const cudaLaunchConfig_t& config, const void* kernel, void** arguments);
 
 }  // namespace hyperserve::kernels

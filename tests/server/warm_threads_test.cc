@@ -123,6 +123,9 @@ TEST(WarmSolversTest, OnTheDevice) {
   const auto runtime = MakeDeviceRuntime("cpu").value();
   const auto images = fixture::RandomModel(fixture::ImageSpec(), 1);
   const auto flow = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
+  HypersolverSpec without_maps = fixture::FlowTablesSpec(*flow, Coefficients::kMap);
+  without_maps.tables.resize(1);  // n = 0
+  without_maps.steps = {0};
   Calibration nothing;
   for (const WarmUpSubject& subject : std::vector<WarmUpSubject>{
            {.model = images},
@@ -133,7 +136,8 @@ TEST(WarmSolversTest, OnTheDevice) {
                fixture::TablesSpec(*images, Direction::kForward, Coefficients::kMap), *images, 2)},
            {.model = flow,
            .correction = fixture::RandomHypersolver(
-               fixture::FlowTablesSpec(*flow, Coefficients::kMap), *flow, 2)}}) {
+               fixture::FlowTablesSpec(*flow, Coefficients::kMap), *flow, 2)},
+           {.model = flow, .correction = fixture::RandomHypersolver(without_maps, *flow, 2)}}) {
     WarmUpSubject with_plans = subject;
     with_plans.calibration = &nothing;
     for (const BatchSpec& spec : WarmUpSpecs(with_plans)) {

@@ -252,8 +252,7 @@ cudaError_t SolveConv(const ConvProgram& program, const ConvTask& task, const Co
   config.gridDim = dim3(static_cast<unsigned>(solvers * blocks));
   config.stream = stream;
   void* arguments[] = {&launch, &readout};
-  const cudaError_t error = LaunchByGraph(config, work.kernel, arguments);
-  return error == cudaSuccess ? cudaGetLastError() : error;
+  return LaunchByGraph(config, work.kernel, arguments);
 }
 
 }  // namespace hyperserve::kernels

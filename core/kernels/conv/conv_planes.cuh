@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/conv/conv_barrier.cuh"
 #include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_launch.h"
@@ -220,12 +221,8 @@ class ConvPlanes {
   __device__ __forceinline__ void MakeArrivals(uint32_t address) {
     arrivals_ = address;
     if (threadIdx.x != 0) return;
-    for (int i = 0; i < kArrivals; ++i) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(arrivals_ + 8 * i) : "memory");
-    }
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+    for (int i = 0; i < kArrivals; ++i) ConvBarrier(arrivals_ + 8 * i).Make(1);
+    ConvBarrier::PublishMade();
   }
 
   // All blocks of the image have come here, and what they did before is there.
@@ -333,27 +330,13 @@ class ConvPlanes {
   }
 
   __device__ __forceinline__ void AwaitArrivals(int where, int outputs) {
-#if __CUDA_ARCH__ >= 900
-    const uint32_t counter = arrivals_ + 8 * where;
+    const ConvBarrier counter(arrivals_ + 8 * where);
     if (threadIdx.x == 0) {
       const uint32_t sides = Has(ConvSide::kAbove) + Has(ConvSide::kBelow);
-      const uint32_t bytes = sides * layout_.width * outputs * 2;
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(counter),
-                   "r"(bytes)
-                   : "memory");
+      counter.Expect(sides * layout_.width * outputs * 2);
     }
-    const uint32_t parity = phases_ >> where & 1;
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], "
-          "%2; selp.u32 %0, 1, 0, done; }"
-          : "=r"(done)
-          : "r"(counter), "r"(parity)
-          : "memory");
-    }
+    counter.AwaitOthers(phases_ >> where);
     phases_ ^= 1u << where;
-#endif
   }
 
   const ConvLayout& layout_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/kernels/conv/conv_barrier.cuh"
 #include "core/kernels/conv/conv_fit.h"
 #include "core/kernels/conv/conv_image.h"
 #include "core/kernels/conv/conv_launch.h"
@@ -14,71 +15,6 @@
 #include "core/kernels/conv/conv_sums.cuh"
 
 namespace hyperserve::kernels {
-
-// Barriers in shared memory that count arrivals and bytes (mbarrier). Each is used again and again;
-// its `use`, from 0 on, is what waits name.
-class ConvBarrier {
- public:
-  explicit __device__ ConvBarrier(uint32_t address) : address_(address) {}
-
-#if __CUDA_ARCH__ >= 900
-  __device__ __forceinline__ void Make(int arrivals) const {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_), "r"(arrivals)
-                 : "memory");
-  }
-  __device__ __forceinline__ void Arrive() const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
-  }
-  // Arrives, and this use ends when so many bytes have, too.
-  __device__ __forceinline__ void Expect(uint32_t bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_),
-                 "r"(bytes)
-                 : "memory");
-  }
-  // Waits for what this block did.
-  __device__ __forceinline__ void Await(uint32_t use) const {
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
-          "selp.u32 %0, 1, 0, done; }"
-          : "=r"(done)
-          : "r"(address_), "r"(use & 1)
-          : "memory");
-    }
-  }
-  // For what other blocks did, too.
-  __device__ __forceinline__ void AwaitOthers(uint32_t use) const {
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], "
-          "%2; selp.u32 %0, 1, 0, done; }"
-          : "=r"(done)
-          : "r"(address_), "r"(use & 1)
-          : "memory");
-    }
-  }
-  // Copies to shared memory; the bytes arrive here.
-  __device__ __forceinline__ void Copy(uint32_t to, const void* from, uint32_t bytes) const {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(to),
-        "l"(from), "r"(bytes), "r"(address_)
-        : "memory");
-  }
-#else
-  __device__ __forceinline__ void Make(int) const {}
-  __device__ __forceinline__ void Arrive() const {}
-  __device__ __forceinline__ void Expect(uint32_t) const {}
-  __device__ __forceinline__ void Await(uint32_t) const {}
-  __device__ __forceinline__ void AwaitOthers(uint32_t) const {}
-  __device__ __forceinline__ void Copy(uint32_t, const void*, uint32_t) const {}
-#endif
-
- private:
-  uint32_t address_;
-};
 
 // Every thread has one. Planes are written in passes, from 0 on: pass p writes set p % 2 and reads
 // what pass p - 1 wrote. Weights come in the order of layers, from 0 on: those of layer n stand at
@@ -101,9 +37,7 @@ class ConvRelay : public ConvLayers {
       for (int i = 0; i < 4; ++i) ConvBarrier(rest_ + 8 * i).Make(1);
       for (int i = 0; i < 2; ++i) Weights(i).Make(1), Used(i).Make(128 * tiles());
       for (int i = 0; i < 2 * kTilesMax; ++i) Written(i % 2, i / 2).Make(128);
-#if __CUDA_ARCH__ >= 900
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+      ConvBarrier::PublishMade();
       PublishToPixelSums();
       for (int n = 0; n < min(layers, 2); ++n) FetchWeights(n, layer_of(n));
     }

@@ -161,8 +161,7 @@ cudaError_t SolveFlow(const FlowProgram& program, const FlowPlan& plan, const Fl
   config.stream = stream;
   void* arguments[] = {&launch};
   const auto* kernel = reinterpret_cast<const void*>(KernelOf(shape.kind, program.layout));
-  const cudaError_t error = LaunchByGraph(config, kernel, arguments);
-  return error == cudaSuccess ? cudaGetLastError() : error;
+  return LaunchByGraph(config, kernel, arguments);
 }
 
 }  // namespace hyperserve::kernels

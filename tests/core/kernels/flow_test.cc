@@ -210,6 +210,34 @@ TEST_F(FlowTest, LaunchesKeepTheirArguments) {
   for (cudaStream_t stream : streams) ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+// A launch that fails leaves neither its error nor its arguments to the next one of the thread.
+TEST_F(FlowTest, ALaunchAfterOneThatFailed) {
+  const FlowModel model = ModelOf(Cases()[0]);
+  const FlowPlan plan = Cases()[0].plan;
+  const int64_t count = 256;
+  const std::vector<float> all = Solve(model, plan, count, std::nullopt).z;
+  const FlowImage image = PackFlow(model);
+  const DeviceArray<std::byte> bytes(image.bytes);
+  FlowProgram program;
+  ASSERT_EQ(PrepareFlow(image.layout, bytes.data(), &program), cudaSuccess);
+  const DeviceArray<float> wrong(std::vector<float>(all.size())),
+      to(std::vector<float>(all.size()));
+  const DeviceArray<uint8_t> unfit{std::vector<uint8_t>(static_cast<size_t>(count))};
+  cudaStream_t stream;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  FlowRows rows{
+      .count = count, .seed = 0x123456789abcdef0, .z1 = wrong.data(), .unfit = unfit.data()};
+  FlowProgram too_large = program;
+  too_large.layout.bytes += 1 << 20;  // more shared memory than a block may have
+  EXPECT_NE(SolveFlow(too_large, plan, rows, stream), cudaSuccess);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  rows.z1 = to.data();
+  ASSERT_EQ(SolveFlow(program, plan, rows, stream), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(to.Values(), all);
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
 // A field of zeros leaves the noise as it is. The promise of the wire is 1e-6; both are computed to
 // 1e-9, so that only rounding to float differs.
 TEST_F(FlowTest, NoiseIsThatOfPhilox) {
