@@ -136,8 +136,11 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   if (job.plan.plan.tier == Tier::kDouble || IsStepMapInDouble(job)) {
     size.row.evaluation_macs *= kDoubleSlowdown;
   }
-  const double batch_rows =
-      std::clamp(limits.batch_macs_max / std::max(size.row.evaluation_macs, 1.0), 1.0, 1e9);
+  // The way to the end and the way back of a kVjp are calls by themselves: one pass at a time.
+  const double together =
+      size.row.evaluation_macs /
+      static_cast<double>(job.task.derivative == Derivative::kVjp ? PassesOf(Derivative::kVjp) : 1);
+  const double batch_rows = std::clamp(limits.batch_macs_max / std::max(together, 1.0), 1.0, 1e9);
   size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));
   return size;
 }

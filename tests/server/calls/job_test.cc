@@ -127,5 +127,15 @@ TEST_F(JobTest, BoundsARequestAndItsBatches) {
                                    "more than queue_bytes_max"));
 }
 
+TEST_F(JobTest, ABatchIsBoundByThePassesThatGoTogether) {
+  Ask("euler:10");
+  CallLimits limits = LimitsWith();
+  limits.batch_macs_max = 21 * Field();
+  job_.task.derivative = Derivative::kJvp;  // the tangents go along
+  EXPECT_EQ(SizeOf(job_, limits)->batch_rows_max, 8);
+  job_.task.derivative = Derivative::kVjp;  // to the end, then back
+  EXPECT_EQ(SizeOf(job_, limits)->batch_rows_max, 16);
+}
+
 }  // namespace
 }  // namespace hyperserve
