@@ -20,17 +20,23 @@ milliseconds Grown(const RetryPolicy& policy, milliseconds first, int attempts) 
   return std::max(first, std::min(first * (int64_t{1} << doublings), policy.delay_max));
 }
 
+// Attempts with a server that says when to try again.
+int PatienceWith(const RetryPolicy& policy, bool loading) {
+  if (!loading) return policy.attempts_max_full.value_or(policy.attempts_max);
+  return policy.attempts_max > 1 ? kUntilTheDeadline : 1;
+}
+
 }  // namespace
 
 std::optional<milliseconds> DecideRetry(const RetryPolicy& policy, const FailedAttempt& failed,
                                         milliseconds time_left, double jitter) {
   milliseconds delay{0};
-  if (failed.code == absl::StatusCode::kUnavailable && failed.repeatable) {
+  const bool loading = failed.code == absl::StatusCode::kUnavailable && failed.pushback;
+  if (failed.code == absl::StatusCode::kUnavailable && failed.repeatable && !loading) {
     if (failed.attempts >= policy.attempts_max) return std::nullopt;
     delay = Scaled(Grown(policy, policy.delay_first, failed.attempts), 0.5 + jitter / 2);
-  } else if (failed.code == absl::StatusCode::kResourceExhausted && failed.pushback) {
-    const int attempts_max = policy.attempts_max_full.value_or(policy.attempts_max);
-    if (failed.attempts >= attempts_max) return std::nullopt;
+  } else if (loading || (failed.code == absl::StatusCode::kResourceExhausted && failed.pushback)) {
+    if (failed.attempts >= PatienceWith(policy, loading)) return std::nullopt;
     // A pushback of 0 must grow as well, so that a full server is not called without a pause.
     const milliseconds first = std::max(*failed.pushback, milliseconds(1));
     delay = Scaled(Grown(policy, first, failed.attempts), 1 + jitter / 2);

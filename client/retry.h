@@ -1,9 +1,10 @@
 // Decides whether a failed call is repeated: a pure function of the failed attempt.
 //
 // Two failures are repeated, and no other: UNAVAILABLE where the server cannot have done the work
-// (the request was never sent, or a stream goes on after its last row), and RESOURCE_EXHAUSTED
-// where the server says when to try again. gRPC also uses the second code for messages that are too
-// large; the server sends no time for those, and they are not repeated.
+// (the request was never sent, or a stream goes on after its last row, or the server loads its
+// models and says when to try again), and RESOURCE_EXHAUSTED where the server says when to try
+// again. gRPC also uses the second code for messages that are too large; the server sends no time
+// for those, and they are not repeated.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ namespace hyperserve {
 
 // Plain data; the defaults are the library's.
 struct RetryPolicy {
-  // Attempts in a row that end in the same code, with the first one; 1: no repetition.
+  // Attempts in a row that end in the same code, with the first one; 1: no repetition. Those that a
+  // server refuses because it is loading do not count: more than 1 waits for it until the deadline.
   int attempts_max = 5;
   std::optional<int> attempts_max_full;       // for RESOURCE_EXHAUSTED; nullopt: attempts_max
   std::chrono::milliseconds delay_first{50};  // doubled for each further attempt

@@ -110,7 +110,8 @@ namespace hyperserve {
   X(double, request_arrival_max_seconds, 30, 0.001, 86400, "seconds",                              \
     "from the first bytes of a call to its whole request, where its deadline is not nearer")       \
   X(int64_t, retry_pushback_ms, 50, 0, 60000, "milliseconds",                                      \
-    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED: about the time of a full batch")    \
+    "grpc-retry-pushback-ms that goes with RESOURCE_EXHAUSTED, about the time of a full batch, "   \
+    "and with UNAVAILABLE while models load")                                                      \
   X(double, drain_seconds, 20, 0, 3600, "seconds",                                                 \
     "after SIGTERM, for what is in flight; below the 30 s that Kubernetes gives")                  \
   X(double, gate_margin, 0.02, 0, 1, "share",                                                      \

@@ -170,13 +170,14 @@ absl::Status Call::CheckUnread() const {
   return environment_->replies.Check(PeerOf(*context_), environment_->limits.request_bytes_max);
 }
 
-absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() const {
+absl::StatusOr<std::shared_ptr<Registry>> Call::Admit() {
   HS_RETURN_IF_ERROR(id_problem_);
   if (environment_->draining) {
     return absl::UnavailableError("the server is shutting down; try another one");
   }
   std::shared_ptr<Registry> registry = environment_->registry();
   if (registry == nullptr) {
+    came_too_early_ = true;
     return absl::UnavailableError("the server is loading its models; try again");
   }
   HS_RETURN_IF_ERROR(CheckUnread());
@@ -284,7 +285,7 @@ grpc::Status Call::End(const absl::Status& status) {
            .seconds = seconds},
           wire);
   context_->AddTrailingMetadata("hyperserve-request-id", id_);
-  if (wire.error_code() == grpc::RESOURCE_EXHAUSTED && retry_helps_) {
+  if (came_too_early_ || (wire.error_code() == grpc::RESOURCE_EXHAUSTED && retry_helps_)) {
     const auto pushback = std::max(environment_->limits.retry_pushback, retry_after_);
     context_->AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(pushback.count()));
   }

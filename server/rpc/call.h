@@ -54,9 +54,9 @@ class Call {
 
   // kResourceExhausted: the client has not read earlier replies, so it gets no more.
   absl::Status CheckUnread() const;
-  // The registry. kUnavailable: the daemon is loading or draining. kInvalidArgument: the request's
-  // id is malformed. Else fails as CheckUnread does.
-  absl::StatusOr<std::shared_ptr<Registry>> Admit() const;
+  // The registry. kUnavailable: the daemon is loading, which goes with a pushback, or draining.
+  // kInvalidArgument: the request's id is malformed. Else fails as CheckUnread does.
+  absl::StatusOr<std::shared_ptr<Registry>> Admit();
   // Admits the call, pins the model and names it in the call's metrics. Fails as Admit does, with
   // kNotFound where there is no such model, and with kResourceExhausted where the process has no
   // memory to spare.
@@ -94,6 +94,7 @@ class Call {
   std::string plan_label_ = "none";    // in the log
   std::string counted_plan_ = "none";  // in the metrics
   bool bound_ = false;
+  bool came_too_early_ = false;  // the daemon was loading
   // Touched only by the thread that answers.
   int64_t rows_ = 0;  // that were solved
   std::chrono::milliseconds retry_after_{0};

@@ -84,6 +84,19 @@ TEST(Client, WaitsForRoomAsLongAsItIsTold) {
   EXPECT_EQ(daemon.classified().size(), 12u);
 }
 
+TEST(Client, WaitsForAServerThatLoads) {
+  FakeDaemon daemon;
+  daemon.on_classify = [](int attempt, grpc::ServerContext& context, v1::ClassifyReply&) {
+    if (attempt == 12) return grpc::Status::OK;
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", "1");
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "loading");
+  };
+  ClientOptions options = daemon.options();
+  options.retry.delay_max = milliseconds(5);
+  EXPECT_TRUE(Client(options).Classify(Request(), Deadline::In(kAmple)).ok());
+  EXPECT_EQ(daemon.classified().size(), 12u);
+}
+
 TEST(Client, GivesUpWithoutPushbackAndNamesTheRequest) {
   FakeDaemon daemon;
   daemon.on_classify = [](int, grpc::ServerContext&, v1::ClassifyReply&) { return Exhausted(); };

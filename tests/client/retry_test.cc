@@ -28,8 +28,18 @@ TEST(DecideRetry, UnavailableOnlyWhereNothingWasSent) {
   EXPECT_EQ(Decide(failed), milliseconds(100));
   failed.repeatable = false;
   EXPECT_EQ(Decide(failed), std::nullopt);
-  failed.pushback = milliseconds(5);  // is no word about UNAVAILABLE
-  EXPECT_EQ(Decide(failed), std::nullopt);
+}
+
+TEST(DecideRetry, AServerThatLoadsIsWaitedFor) {
+  FailedAttempt failed{.code = absl::StatusCode::kUnavailable, .pushback = milliseconds(50)};
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(50));
+  failed.attempts = 1000000;
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(250));
+  failed.repeatable = true;  // the missing rows of a stream
+  EXPECT_EQ(Decide(failed, kLong, 0.0), milliseconds(250));
+  EXPECT_EQ(Decide(failed, milliseconds(250), 0.0), std::nullopt);
+  failed.attempts = 1;
+  EXPECT_EQ(DecideRetry({.attempts_max = 1}, failed, kLong, 0.0), std::nullopt);
 }
 
 TEST(DecideRetry, ResourceExhaustedOnlyWithPushback) {

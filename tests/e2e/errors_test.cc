@@ -211,6 +211,9 @@ TEST_F(Errors, UnavailableWhileLoading) {
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(*health, HealthState::kNotServing);
   EXPECT_EQ((*daemon)->Get("/readyz").status, 503);
+  Client patient((*daemon)->client_options());
+  const auto sample = patient.Sample(tiny::SampleRows(1, "heun:1"), Deadline::In(seconds(300)));
+  EXPECT_TRUE(sample.ok()) << sample.status();
 }
 
 TEST_F(Errors, AbortedAndReadOnly) {

@@ -22,15 +22,18 @@ _BROKEN = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.
 
 
 class AsyncConnection:
-    """One address: the channel, and the loop that follows retry.py. Belongs to the event loop of its first call."""
+    """One address: the channel, and the loop that follows retry.py. Belongs to one event loop, after its end to the next."""
 
     def __init__(self, address: str, receive_bytes_max: int) -> None:
         self._address = address
         self._receive_bytes_max = receive_bytes_max
         self._channel: grpc.aio.Channel | None = None  # opened within the event loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the channel
         self._closed = False
 
     async def close(self) -> None:
+        if self._is_elsewhere():
+            raise error_of(wire.ELSEWHERE.code, wire.ELSEWHERE.message)
         self._closed = True
         if self._channel is not None:
             await self._channel.close()
@@ -86,8 +89,15 @@ class AsyncConnection:
 
     def _open(self) -> grpc.aio.Channel:
         if self._channel is None:
+            self._loop = asyncio.get_running_loop()
             self._channel = grpc.aio.insecure_channel(self._address, wire.channel_options(self._receive_bytes_max))
         return self._channel
+
+    def _is_elsewhere(self) -> bool:
+        """Whether the channel is that of another event loop. That of a loop which has ended is forgotten."""
+        if self._channel is not None and self._loop is not None and self._loop.is_closed():
+            self._channel = None
+        return self._channel is not None and self._loop is not asyncio.get_running_loop()
 
     def _closed_under_way(self) -> bool:
         """Whether `close` cancelled a call, and not somebody its task."""
@@ -97,6 +107,8 @@ class AsyncConnection:
     async def _before(self, deadline: wire.Deadline) -> Failure | None:
         if self._closed:
             return wire.CLOSED
+        if self._is_elsewhere():
+            return wire.ELSEWHERE
         if deadline.left() <= 0:
             return wire.TOO_LATE
         return None if await self._connect(deadline) else wire.no_connection(self._address)
@@ -140,7 +152,11 @@ class AsyncSampleStream(Progress, AsyncIterator[results.SampleChunk]):
 
 
 class AsyncClient:
-    """As hyperserve.Client. Belongs to one event loop; its calls may run at once and share one connection."""
+    """As hyperserve.Client. Its calls may run at once and share one connection.
+
+    It belongs to the event loop of its first call, and after the end of that one to the next: several `asyncio.run` may
+    use it in turn, threads with a loop each may not.
+    """
 
     def __init__(
         self,

@@ -97,6 +97,10 @@ class Deadline:
 
 TOO_LATE = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before it was sent")
 CLOSED = Failure(grpc.StatusCode.UNAVAILABLE, "the client is closed")
+ELSEWHERE = Failure(
+    grpc.StatusCode.FAILED_PRECONDITION,
+    "this AsyncClient is in use by another event loop, which has not ended; make one client for each loop",
+)
 
 
 def no_connection(address: str) -> Failure:

@@ -85,3 +85,29 @@ def test_failures(daemon):
                 await client.sample("pinwheel", 4000, plan="rk4:5000", timeout=0.1)
 
     asyncio.run(calls())
+
+
+def test_an_asyncio_client_goes_from_one_event_loop_to_the_next(daemon):
+    client = hyperserve.AsyncClient(daemon.address)
+    for _ in range(3):
+        assert len(asyncio.run(client.sample("pinwheel", 2)).samples) == 2
+    asyncio.run(client.close())
+    with pytest.raises(hyperserve.UnavailableError, match="the client is closed"):
+        asyncio.run(client.sample("pinwheel", 2))
+
+
+def test_an_asyncio_client_in_two_event_loops_at_once_fails_in_words(daemon):
+    async def calls():
+        client = hyperserve.AsyncClient(daemon.address)
+        await client.sample("pinwheel", 2)
+        for call in (client.sample("pinwheel", 2), anext(client.sample_stream("pinwheel", 2)), client.close()):
+            with pytest.raises(hyperserve.FailedPreconditionError, match="one client for each loop"):
+                await asyncio.to_thread(asyncio.run, as_coroutine(call))
+        assert len((await client.sample("pinwheel", 2)).samples) == 2
+        await client.close()
+
+    asyncio.run(calls())
+
+
+async def as_coroutine(awaitable):
+    return await awaitable

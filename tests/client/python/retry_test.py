@@ -31,6 +31,15 @@ def test_a_full_server_is_called_again_only_if_it_says_when():
     assert decide(Failure(FULL, "", pushback=7.0), attempts=4) == 7.0  # above delay_max
 
 
+def test_a_server_that_loads_is_waited_for_until_the_deadline():
+    loading = Failure(UNAVAILABLE, "", pushback=0.05)
+    assert decide(loading) == 0.05
+    assert decide(loading, attempts=1_000_000) == 1.0
+    assert decide(Failure(UNAVAILABLE, "", repeatable=True, pushback=0.05), attempts=1_000_000) == 1.0  # of a stream
+    assert decide(loading, attempts=1_000_000, time_left=1.0) is None
+    assert decide(loading, policy=RetryPolicy(attempts_max=1)) is None
+
+
 def test_waits_double_up_to_the_limit():
     waits = [decide(Failure(UNAVAILABLE, "", repeatable=True), n, policy=RetryPolicy(attempts_max=100))
              for n in (1, 2, 3, 6, 99)]

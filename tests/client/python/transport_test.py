@@ -82,13 +82,18 @@ def test_a_full_server_is_called_again_when_it_says(fake, calls):
 
 
 @pytest.mark.parametrize("failure", [
-    fails(FULL), fails(FULL, pushback="-1"), fails(UNAVAILABLE), fails(grpc.StatusCode.INTERNAL),
-    fails(UNAVAILABLE, pushback="1")])
+    fails(FULL), fails(FULL, pushback="-1"), fails(UNAVAILABLE), fails(grpc.StatusCode.INTERNAL)])
 def test_what_the_server_may_have_done_is_not_repeated(fake, calls, failure):
     fake.script = [failure, samples]
     with pytest.raises(hyperserve.HyperserveError):
         calls.sample(fake.address)
     assert len(fake.requests) == 1
+
+
+def test_a_server_that_loads_is_waited_for(fake, calls):
+    fake.script = [fails(UNAVAILABLE, "loading", pushback="1")] * 8 + [samples]
+    calls.sample(fake.address)
+    assert len(fake.requests) == 9
 
 
 def test_attempts_end(fake, calls):

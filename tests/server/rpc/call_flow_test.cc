@@ -55,6 +55,7 @@ TEST_F(CallFlowTest, UnavailableWhileLoadingAndWhileDraining) {
   const grpc::Status loading = Sample(context_);
   EXPECT_EQ(loading.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(loading.error_message(), HasSubstr("loading"));
+  EXPECT_EQ(Trailer(context_, "grpc-retry-pushback-ms"), "77");
   server_.Load();
   grpc::ClientContext second, third;
   EXPECT_TRUE(Sample(second).ok());
@@ -62,6 +63,7 @@ TEST_F(CallFlowTest, UnavailableWhileLoadingAndWhileDraining) {
   const grpc::Status draining = Sample(third);
   EXPECT_EQ(draining.error_code(), grpc::UNAVAILABLE);
   EXPECT_THAT(draining.error_message(), HasSubstr("shutting down"));
+  EXPECT_EQ(Trailer(third, "grpc-retry-pushback-ms"), "");
 }
 
 TEST_F(CallFlowTest, ShedCallsSayWhenToTryAgain) {
