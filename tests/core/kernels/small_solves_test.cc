@@ -1,6 +1,6 @@
 // The smallest solves that reach every kernel and, within it, more than one tile for each warpgroup
-// and more than one row for each block. For compute-sanitizer, under which the other tests take
-// many minutes: the tests sanitizer_*_test in CMakeLists.txt. Each against its twin.
+// and more than one row for each block. Each against its twin, and all under compute-sanitizer,
+// which the other tests keep busy for many minutes: sanitizer_*_test in CMakeLists.txt.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -37,13 +37,7 @@ using testing::RandomConvTable;
 // The whole image has ten tiles, a half five, a sixteenth one.
 constexpr int kHeight = 28, kWidth = 20;
 
-// A field whose layers are of all widths that kernels have code for.
-ConvModel SmallModel(int channels = 8) {
-  ConvModel model{.channels = channels, .height = kHeight, .width = kWidth};
-  model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore, ConvInput::kDepth},
-                              model, {20, 46, 64}, 31);
-  return model;
-}
+constexpr int kMostBlocks = 16;
 
 // Small solves by images that have so many blocks each.
 class SmallConvs : public ::testing::TestWithParam<int> {
@@ -54,70 +48,78 @@ class SmallConvs : public ::testing::TestWithParam<int> {
       GTEST_SKIP() << "no CUDA device";
     }
   }
-  // Two images, one after the other in the same blocks.
+  // The hidden layers have all the widths that kernels have code for. The most blocks take the
+  // sanitizer ten times as long, so there it is a single layer, and one image.
+  static ConvModel Model(const std::vector<int>& hidden = {20, 46, 64}) {
+    ConvModel model{.channels = 8, .height = kHeight, .width = kWidth};
+    model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore, ConvInput::kDepth},
+                                model, GetParam() == kMostBlocks ? std::vector{20} : hidden, 31);
+    return model;
+  }
+  // One after the other in the same blocks.
   static images::Solved Solve(const ConvModel& model, const ConvTask& task,
                               const std::vector<float>& z0) {
     const images::Packed packed(model, 1);
-    if (std::ranges::count(packed.blocks(), GetParam()) == 0) return {};
-    return packed.Solve(task, z0, GetParam());
+    const std::vector<int> blocks = packed.blocks();
+    if (std::ranges::count(blocks, GetParam()) > 0) return packed.Solve(task, z0, GetParam());
+    EXPECT_TRUE(blocks.size() == 1 || GetParam() == kMostBlocks) << "it does not fit";
+    return {};
   }
+  static size_t Images() { return GetParam() == kMostBlocks ? 1 : 2; }
   static std::vector<float> Starts(const ConvModel& model) {
-    return images::Normals(2 * images::ElementsOf(model), 32);
+    return images::Normals(Images() * images::ElementsOf(model), 32);
   }
   static void ExpectTwin(const ConvModel& model, const ConvPlan& plan) {
     const std::vector<float> z0 = Starts(model);
     const images::Solved solved = Solve(model, plan, z0);
     if (solved.z.empty()) GTEST_SKIP() << "the device does not take so many blocks";
     EXPECT_LT(images::Error(model, plan, 0.0, z0, solved.z), 2e-3);
-    EXPECT_EQ(solved.unfit, std::vector<uint8_t>(2));
+    EXPECT_EQ(solved.unfit, std::vector<uint8_t>(Images()));
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Blocks, SmallConvs, ::testing::Values(1, 2, 3, 16),
+INSTANTIATE_TEST_SUITE_P(Blocks, SmallConvs, ::testing::Values(1, 2, 3, kMostBlocks),
                          [](const auto& one) { return std::to_string(one.param); });
 
 // With one block the kernel of steps, with several the relay.
 TEST_P(SmallConvs, Steps) {
-  ConvModel model = SmallModel();
-  model.correction = RandomConvNet(
-      ConvActivation::kRectifier,
-      {ConvInput::kBefore, ConvInput::kSlope1, ConvInput::kSlope2, ConvInput::kState0}, model, {24},
-      33);
-  ExpectTwin(model, images::HyperHeun(2));
+  ConvModel model = Model({46, 20});
+  model.correction =
+      RandomConvNet(ConvActivation::kRectifier,
+                    {ConvInput::kBefore, ConvInput::kSlope1, ConvInput::kStep}, model, {24}, 33);
+  ExpectTwin(model, images::HyperHeun(1));
 }
 
 TEST_P(SmallConvs, Table) {
-  ConvModel model = SmallModel();
+  ConvModel model = Model();
   model.table = RandomConvTable(model.channels, 2, 34);
   ExpectTwin(model, {});
 }
 
 TEST_P(SmallConvs, TableWithAReadoutAtHalfTheResolution) {
-  ConvModel model = SmallModel();
-  model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model, {46, 46}, 35);
+  ConvModel model = Model({46, 46});
   model.table = RandomConvTable(model.channels, 2, 36);
   model.readout = RandomConvReadout(model.channels, 2, {48, 64, 24}, 2, 37);
   ExpectTwin(model, {});
 }
 
 TEST_P(SmallConvs, TableWithAReadoutAtTheWholeResolution) {
-  ConvModel model = SmallModel();
-  model.field = RandomConvNet(ConvActivation::kSoftplus, {ConvInput::kBefore}, model, {46}, 38);
+  ConvModel model = Model({46});
   model.table = RandomConvTable(model.channels, 2, 39);
   model.readout = RandomConvReadout(model.channels, 2, {28, 32}, 1, 40);
   ExpectTwin(model, {});
 }
 
 TEST_P(SmallConvs, Adaptive) {
-  const ConvModel model = SmallModel();
+  const ConvModel model = Model();
   const std::vector<float> z0 = Starts(model);
   const ConvAdaptivePlan plan{
-      .tableau = TableauFor({.method = Method::kBosh3}), .rtol = 1e-2, .atol = 1e-2};
+      .tableau = TableauFor({.method = Method::kBosh3}), .rtol = 3e-2, .atol = 3e-2};
   const images::Solved solved = Solve(model, plan, z0);
   if (solved.z.empty()) GTEST_SKIP() << "the device does not take so many blocks";
-  EXPECT_EQ(solved.unfit, std::vector<uint8_t>(2));
+  EXPECT_EQ(solved.unfit, std::vector<uint8_t>(Images()));
   const size_t elements = images::ElementsOf(model);
-  for (size_t row = 0; row < 2; ++row) {
+  for (size_t row = 0; row < Images(); ++row) {
     const auto begin = z0.begin() + static_cast<std::ptrdiff_t>(row * elements);
     const std::vector<double> from(begin, begin + static_cast<std::ptrdiff_t>(elements));
     const TwinConvEnd end = TwinConvSolve(model, plan, from);
