@@ -1,5 +1,7 @@
 // Between its start and its end a fixed plan does not wait for the GPU: LibTorch fails where it
-// would. For builds with CUDA; skipped where there is no device.
+// would. And a plan that was warmed takes no memory from the driver, which would wait, too. For
+// builds with CUDA; skipped where there is no device.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -106,6 +108,28 @@ TEST_F(NoWaitsTest, AFixedPlanOfImages) {
                    .plan = Hypersolved(Method::kEuler, 2),
                    .want_outputs = true},
                   NormalRows(rows, {1, 12, 12}, 5));
+  }
+}
+
+// What two solves left is enough for all later ones.
+TEST_F(NoWaitsTest, NothingIsTakenFromTheDriver) {
+  const auto taken = [] {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(0).num_device_alloc;
+  };
+  const auto flow = fixture::RandomModel(fixture::FlowSpec(), 1);
+  for (const StepPlan& plan : {StepPlan(Fixed(Method::kRk4, 3)), StepPlan(Dopri5(1e-4))}) {
+    const PlannedSolve solve{.model = flow,
+                             .plan = plan,
+                             .tier = Tier::kDouble,
+                             .entry = Entry::kState,
+                             .direction = Direction::kNoiseToData};
+    const HostTensor rows = NormalRows(256, {2}, 6);
+    const BatchSpec spec = SpecOf(solve, rows.dtype);
+    ASSERT_TRUE(runtime_->WarmUp(spec, ControlOf(solve), 256, Never).ok());
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Solve(*runtime_, solve, View(rows)).ok());
+    const int64_t before = taken();
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(Solve(*runtime_, solve, View(rows)).ok());
+    EXPECT_EQ(taken(), before);
   }
 }
 
