@@ -29,7 +29,7 @@ TEST_F(BatchLoopTest, ABatchThatTheDeviceHasNoRoomForIsHalved) {
   control_->break_run = RoomFor(3);
   std::vector<std::string> told;
   Start({.on_device_full = [&](std::string_view device, int64_t rows) {
-    told.push_back(absl::StrCat(device, ": ", rows));
+    told.push_back(absl::StrCat(std::string(device), ": ", rows));
   }});
   Answer a = Submit(MakeWork(10, 3, 1)), b = Submit(MakeWork(1, 3, 2));
   StepToEnd();
@@ -80,7 +80,7 @@ TEST_F(BatchLoopTest, ALostDeviceFailsWhatWaitsAndWhatComes) {
   };
   std::vector<std::string> told;
   Start({.on_device_lost = [&](std::string_view device, const absl::Status& status) {
-    told.push_back(absl::StrCat(device, ": ", status.message()));
+    told.push_back(absl::StrCat(std::string(device), ": ", status.message()));
   }});
   Answer a = Submit(MakeWork(1, 3, 1)), b = Submit(MakeWork(1, 3, 2)),
          other = Submit(MakeOtherWork(1, 3));
