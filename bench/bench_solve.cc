@@ -54,11 +54,9 @@ void Solve(benchmark::State& state, DeviceRuntime& runtime, const Case& of) {
 
 // A GPU has an engine of tier fast, and is meant for many rows.
 std::vector<int64_t> RowsOf(const Case& of, bool gpu) {
-  if (of.spec.entry == Entry::kInput) {
-    return gpu ? std::vector<int64_t>{1, 32, 256} : std::vector<int64_t>{1, 32};
-  }
+  if (of.spec.entry == Entry::kInput) return {1, 32, 256};
   if (gpu && of.spec.tier == Tier::kFast) return {1, 1024, 65536, 1 << 20};
-  return gpu ? std::vector<int64_t>{1, 32, 1024, 1 << 20} : std::vector<int64_t>{1, 32, 1024};
+  return gpu ? std::vector<int64_t>{1, 32, 1024, 1 << 20} : std::vector<int64_t>{1, 32, 256, 1024};
 }
 
 absl::Status Register(DeviceRuntime& runtime) {

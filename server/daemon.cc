@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -98,8 +100,8 @@ struct Daemon::Parts {
   void OnEvent(const Registry::Event& event);
   void OnModelEvent(const Registry::Event& event, const std::string& result);
   void OnBatch(const BatchReport& report);
-  void OnDeviceFull(int64_t rows);
-  void OnDeviceLost(const absl::Status& status);
+  void OnDeviceFull(std::string_view device, int64_t rows);
+  void OnDeviceLost(std::string_view device, const absl::Status& status);
   void SetHealth(const std::string& name, bool serving) const;
 
   Options options;  // those in force, from StartBatcher on
@@ -141,8 +143,8 @@ absl::Status Daemon::Parts::StartBatcher() {
   environment.facts = FactsOf(options, devices, *served.front());
   BatcherOptions of_batcher = BatcherOptionsOf(options);
   of_batcher.on_batch = [this](const BatchReport& report) { OnBatch(report); };
-  of_batcher.on_device_full = [this](int64_t rows) { OnDeviceFull(rows); };
-  of_batcher.on_device_lost = [this](const absl::Status& status) { OnDeviceLost(status); };
+  of_batcher.on_device_full = std::bind_front(&Parts::OnDeviceFull, this);
+  of_batcher.on_device_lost = std::bind_front(&Parts::OnDeviceLost, this);
   batcher = std::make_unique<Batcher>(of_batcher, served, &Clock::Real());
   environment.batcher = batcher.get();
   return absl::OkStatus();
@@ -292,18 +294,18 @@ void Daemon::Parts::OnBatch(const BatchReport& report) {
   metrics.Observe(Metric::kBatchTurns, {report.model_label}, static_cast<double>(report.turns));
 }
 
-void Daemon::Parts::OnDeviceFull(int64_t rows) {
-  metrics.Increment(Metric::kDeviceFull, {options.device});
+void Daemon::Parts::OnDeviceFull(std::string_view device, int64_t rows) {
+  metrics.Increment(Metric::kDeviceFull, {std::string(device)});
   LogLine line = NewLogLine();
-  line.Add("event", "device_full").Add("device", options.device).Add("rows", rows);
+  line.Add("event", "device_full").Add("device", device).Add("rows", rows);
   Log(LogLevel::kWarn, line.Add("message", "they are solved in halves"));
 }
 
 // Only a new process gets the device back, so this one ends and its supervisor starts another.
-void Daemon::Parts::OnDeviceLost(const absl::Status& status) {
+void Daemon::Parts::OnDeviceLost(std::string_view device, const absl::Status& status) {
   Log(LogLevel::kError, NewLogLine()
                             .Add("event", "device_lost")
-                            .Add("device", options.device)
+                            .Add("device", device)
                             .Add("message", std::string(status.message())));
   environment.draining = true;
   calls_listener.server->GetHealthCheckService()->SetServingStatus(false);

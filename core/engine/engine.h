@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,6 +45,11 @@ struct Segment {
   TensorView condition_vector = {};  // kJvp: the tangent of the condition, [rows or 1, features]
   StepControl control;  // of all its rows; K or tolerances, as the spec's stepping says
 };
+
+// K of a fixed plan, or n of a learned solver. Precondition: the segment is of fixed steps.
+inline int64_t StepsOf(const Segment& segment) {
+  return std::get<FixedSteps>(segment.control).steps;
+}
 
 // The conditions (or the guidance) of rows [begin, begin + rows): those rows, or the one that is of
 // all rows.

@@ -28,11 +28,6 @@
 
 namespace hyperserve {
 
-// K of a fixed plan, or n of a learned solver. Precondition: the segment is of fixed steps.
-inline int64_t StepsOf(const Segment& segment) {
-  return std::get<FixedSteps>(segment.control).steps;
-}
-
 // Program: FusedFlow, FusedConv or TableGraph, which solves rows on the device.
 template <class Program>
 class WaitingRun : public Run {

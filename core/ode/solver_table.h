@@ -134,6 +134,12 @@ typename Space::State EndOfTable(const Space& space,
   return space.Readout(table.evaluations(), progress.first, last, progress.slopes);
 }
 
+// The distance of each row from the norms of its difference d and of its end z(s1).
+inline PerRow DistancesOfNorms(PerRow of_differences, const PerRow& of_ends) {
+  for (size_t row = 0; row < of_ends.size(); ++row) of_differences[row] /= of_ends[row];
+  return of_differences;
+}
+
 // The distance of each row, after the last evaluation; `end` is z(s1). NaN where a number of the
 // row is not finite. Precondition: the table has a distance readout.
 template <TableSpace Space>
@@ -141,10 +147,8 @@ PerRow DistancesOfTable(const Space& space, const SolverTable<typename Space::Co
                         const TableProgress<Space>& progress, const typename Space::State& end) {
   const auto difference = space.AddScaled(*progress.difference, table.distance->end, end);
   const PerRow zeros(static_cast<size_t>(space.Rows(end)), 0.0), ones(zeros.size(), 1.0);
-  PerRow distances = space.ErrorNorms(difference, end, end, zeros, ones);
-  const PerRow sizes = space.ErrorNorms(end, end, end, zeros, ones);
-  for (size_t row = 0; row < distances.size(); ++row) distances[row] /= sizes[row];
-  return distances;
+  return DistancesOfNorms(space.ErrorNorms(difference, end, end, zeros, ones),
+                          space.ErrorNorms(end, end, end, zeros, ones));
 }
 
 // The whole solve at once, for rows that all start together.

@@ -45,6 +45,7 @@ BatcherOptions WithPlaces(BatcherOptions options) {
 
 BatchLoop::BatchLoop(BatcherOptions options, DeviceRuntime* runtime, const Clock* clock)
     : options_(WithPlaces(std::move(options))),
+      device_(runtime->device()),
       clock_(clock),
       queues_(options_),
       pool_(options_, runtime) {}
@@ -269,7 +270,7 @@ void BatchLoop::Refuse(Turn turn, const absl::Status& status) {
 }
 
 void BatchLoop::TryAgain(Queue& queue, std::vector<Piece> pieces, int64_t full_rows) {
-  if (full_rows > 0 && options_.on_device_full) options_.on_device_full(full_rows);
+  if (full_rows > 0 && options_.on_device_full) options_.on_device_full(device_, full_rows);
   const std::lock_guard lock(mutex_);
   if (full_rows > 1) queue.batch_rows_max = std::min(queue.batch_rows_max, full_rows / 2);
   for (Piece& piece : pieces) queues_.PutBack(queue, std::move(piece));
@@ -285,7 +286,7 @@ void BatchLoop::LoseDevice(const absl::Status& status) {
     waiting = live_;
   }
   for (const std::shared_ptr<PendingRequest>& request : waiting) Finish(request, status);
-  if (options_.on_device_lost) options_.on_device_lost(status);
+  if (options_.on_device_lost) options_.on_device_lost(device_, status);
 }
 
 void BatchLoop::RunEnded(Queue& queue, Place place) {

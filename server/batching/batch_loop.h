@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -109,6 +110,7 @@ class BatchLoop {
   void Watch(std::unique_lock<std::mutex>& lock, Steady::time_point until);
 
   const BatcherOptions options_;
+  const std::string device_;  // its name
   const Clock* const clock_;
   // True: other work wants a solver and none is idle. Written under the lock and read without it,
   // so that a run whose turn is over goes on without the lock where nothing else waits.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -38,10 +39,11 @@ struct BatcherOptions {
   double evaluation_macs_fixed;
   // All are called on a solver thread, without the batcher's lock, and may be empty.
   std::function<void(const BatchReport&)> on_batch = nullptr;
-  // The memory of the device was too full for a run of so many rows; they are tried in halves.
-  std::function<void(int64_t rows)> on_device_full = nullptr;
-  // The device is lost for this process, in words. Called once; all that waits was answered so.
-  std::function<void(const absl::Status&)> on_device_lost = nullptr;
+  // The memory of this device was too full for a run of so many rows; they are tried in halves.
+  std::function<void(std::string_view device, int64_t rows)> on_device_full = nullptr;
+  // The device is lost for this process, in words. Called once for each; all that waits for it was
+  // answered so.
+  std::function<void(std::string_view device, const absl::Status&)> on_device_lost = nullptr;
 };
 
 }  // namespace hyperserve

@@ -42,6 +42,23 @@ inline ModelSpec FusedImageSpec(const Layer& activation) {
   return spec;
 }
 
+// The same with a field of separable convolutions, with and without an activation within the pair,
+// and of convolutions of a few groups.
+inline ModelSpec FusedSeparableSpec() {
+  const auto conv = [](int64_t in, int64_t out, int64_t groups) {
+    return Layer{Conv2dLayer{.in = in, .out = out, .kernel = 3, .padding = 1, .groups = groups}};
+  };
+  const auto map = [](int64_t in, int64_t out, int64_t groups = 1) {
+    return Layer{Conv2dLayer{.in = in, .out = out, .kernel = 1, .groups = groups}};
+  };
+  ModelSpec spec = FusedImageSpec({SoftplusLayer{}});
+  spec.field = {{DepthCatLayer{}}, conv(9, 9, 9),  map(9, 40),    {SoftplusLayer{}},
+                conv(40, 40, 40),  {ReluLayer{}},  map(40, 24),   {SiluLayer{}},
+                {DepthCatLayer{}}, map(25, 30, 5), {TanhLayer{}}, conv(30, 16, 2),
+                map(16, 12),       map(12, 8)};
+  return spec;
+}
+
 // A correction of Heun's method that reads everything.
 inline HypersolverSpec FusedImageCorrectionSpec() {
   HypersolverSpec spec;

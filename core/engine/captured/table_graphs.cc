@@ -21,20 +21,26 @@ BatchSpec WholeTableOf(const BatchSpec& spec) {
           .tier = spec.tier,
           .entry = spec.entry == Entry::kInput ? Entry::kInput : Entry::kState,
           .direction = spec.direction,
-          .span = spec.span};
+          .span = spec.span,
+          .want_distance = spec.want_distance};
 }
 
 int64_t BucketOf(const BatchSpec& spec, int64_t rows) {
   return TableBucket(rows, spec.model->field_macs());
 }
 
-// With a distance where the table has one: it changes no bit of the states, and one graph serves
-// who asks for it and who does not.
-BatchSpec WithDistance(BatchSpec spec, int64_t steps) {
-  spec.want_distance =
-      spec.correction != nullptr && spec.correction->table(steps)->spec->distance.has_value();
+bool HasDistance(const BatchSpec& spec, int64_t steps) {
+  return spec.correction != nullptr && spec.correction->table(steps)->spec->distance.has_value();
+}
+
+BatchSpec Wishing(BatchSpec spec, bool distance) {
+  spec.want_distance = distance;
   return spec;
 }
+
+// A distance changes no bit of the states, so one graph serves who asks for it and who does not.
+// For a row alone there is one of each kind: the distance is a sixth of the time of an image.
+bool OfEachKind(int64_t bucket) { return bucket == 1; }
 
 at::Tensor PlaceFor(const at::Tensor& tensor) {
   return tensor.defined() ? at::empty_like(tensor) : tensor;
@@ -63,6 +69,10 @@ void SolveInPlaces(const TableSolve& solve, TablePlaces& places) {
 
 TableGraphs::TableGraphs(CaptureLanes* lanes) : lanes_(lanes), works_(WholeTableOf) {}
 
+CapturedWorks<TableGraph>::OfBucket TableGraphs::Find(const BatchSpec& spec, int64_t bucket) const {
+  return works_.Find(Wishing(spec, OfEachKind(bucket) && spec.want_distance), bucket);
+}
+
 absl::Status TableGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");
   if (!TableSolveSupports(spec)) {
@@ -71,7 +81,7 @@ absl::Status TableGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   }
   absl::Status status = absl::UnimplementedError(
       absl::StrCat("no table of ", BucketOf(spec, rows), " rows was captured at a warm-up"));
-  for (const auto& [steps, captured] : works_.Find(spec, BucketOf(spec, rows))) {
+  for (const auto& [steps, captured] : Find(spec, BucketOf(spec, rows))) {
     status = captured.status;
     if (status.ok()) break;
   }
@@ -82,7 +92,7 @@ std::optional<TableGraphs::Lease> TableGraphs::Take(const BatchSpec& spec, int64
   std::optional<CaptureLanes::Lease> lane = lanes_->Take();
   if (!lane) return std::nullopt;
   Lease lease{.stream = std::move(lane->stream), .graphs = {}, .bucket = BucketOf(spec, rows)};
-  for (const auto& [steps, captured] : works_.Find(spec, lease.bucket)) {
+  for (const auto& [steps, captured] : Find(spec, lease.bucket)) {
     if (captured.status.ok()) lease.graphs.emplace(steps, captured.by_lane[lane->lane]);
   }
   return lease;
@@ -92,15 +102,22 @@ bool TableGraphs::Capture(const BatchSpec& spec, int64_t steps, int64_t rows,
                           const StreamLease& scratch) {
   const int64_t bucket = BucketOf(spec, rows);
   if (!TableSolveSupports(spec) || bucket > CapturedRowsMax(spec.model->field_macs())) return false;
-  return works_.Capture(spec, bucket, steps,
-                        [&] { return MakeGraphs(spec, steps, bucket, scratch); });
+  const auto capture = [&](bool for_wish, bool with_distance) {
+    return works_.Capture(Wishing(spec, for_wish), bucket, steps, [&] {
+      return MakeGraphs(Wishing(spec, with_distance), steps, bucket, scratch);
+    });
+  };
+  const bool has_distance = HasDistance(spec, steps);
+  if (!OfEachKind(bucket) || !has_distance) return capture(false, has_distance);
+  const bool without = capture(false, false);
+  return capture(true, true) || without;
 }
 
 TableGraphs::Graphs TableGraphs::MakeGraphs(const BatchSpec& spec, int64_t steps, int64_t bucket,
                                             const StreamLease& scratch) const {
   const TorchScope scope(*scratch);
-  const auto solve = std::make_shared<const TableSolve>(
-      SetUpTableSolve(WithDistance(spec, steps), steps, bucket, lanes_->device()));
+  const auto solve =
+      std::make_shared<const TableSolve>(SetUpTableSolve(spec, steps, bucket, lanes_->device()));
   const TableRows zeros = ZeroTableRows(spec, *solve, lanes_->device());
   const TableEnds ends = SolveWholeTable(*solve, zeros);
   Graphs graphs;

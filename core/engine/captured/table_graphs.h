@@ -1,7 +1,7 @@
 // The captured tables of one device: whole solves of learned:n and ab2:n, of each spec, bucket and
-// number of steps one for each lane, with its distances where the table has them. A solve is
-// captured at a warm-up, before it serves; serving copies rows to its places, starts it, and reads
-// its ends there. Thread-safe.
+// number of steps one for each lane, with its distances where the table has them; for one row alone
+// another one without. A solve is captured at a warm-up, before it serves; serving copies rows to
+// its places, starts it, and reads its ends there. Thread-safe.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -61,6 +61,9 @@ class TableGraphs {
   bool Capture(const BatchSpec& spec, int64_t steps, int64_t rows, const StreamLease& scratch);
 
  private:
+  // What was captured for the spec in this bucket, by number of steps.
+  CapturedWorks<TableGraph>::OfBucket Find(const BatchSpec& spec, int64_t bucket) const;
+
   using Graphs = std::vector<std::shared_ptr<const TableGraph>>;  // one for each lane
   Graphs MakeGraphs(const BatchSpec& spec, int64_t steps, int64_t bucket,
                     const StreamLease& scratch) const;

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -23,6 +22,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/net.h"
 #include "core/ode/solve_options.h"
+#include "core/ode/solver_table.h"
 #include "core/ode/space.h"
 #include "core/plan/row_status.h"
 
@@ -126,15 +126,11 @@ class TableRun final : public WaitingRun<TableGraph> {
     return ended;
   }
 
-  // As DistancesOfTable: the norms of d and of z(s1), one divided by the other.
+  // squares: TableEnds::squares.
   PerRow Distances(const at::Tensor& squares) const {
-    const auto numbers = static_cast<double>(spec_.model->state_elements());
-    PerRow distances = RowValues(squares[0]);
-    const PerRow ends = RowValues(squares[1]);
-    for (size_t row = 0; row < distances.size(); ++row) {
-      distances[row] = std::sqrt(distances[row] / numbers) / std::sqrt(ends[row] / numbers);
-    }
-    return distances;
+    const int64_t numbers = spec_.model->state_elements();
+    return DistancesOfNorms(RowNorms(RowValues(squares[0]), numbers),
+                            RowNorms(RowValues(squares[1]), numbers));
   }
 
   // Fixed after construction.

@@ -30,6 +30,56 @@ using kernels::ConvInput;
 
 bool IsThree(HeightWidth size) { return size.height == 3 && size.width == 3; }
 bool IsOne(HeightWidth size) { return size.height == 1 && size.width == 1; }
+bool IsNone(HeightWidth size) { return size.height == 0 && size.width == 0; }
+
+constexpr int64_t kTaps = 9;
+
+// A convolution of 3x3 or 1x1 and any groups as one of 3x3 and one group.
+kernels::ConvLayer DenseLayer(const Conv2dLayer& layer, const std::vector<float>& weight,
+                              std::vector<float> bias) {
+  const int64_t taps = layer.kernel.height * layer.kernel.width;
+  const int64_t inputs = layer.in / layer.groups, outputs = layer.out / layer.groups;
+  std::vector<float> dense(static_cast<size_t>(layer.out * layer.in * kTaps));
+  for (int64_t out = 0; out < layer.out; ++out) {
+    const int64_t first = out / outputs * inputs;  // what its group reads
+    for (int64_t in = 0; in < inputs; ++in) {
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const int64_t to = (out * layer.in + first + in) * kTaps + (taps == 1 ? kTaps / 2 : tap);
+        dense[static_cast<size_t>(to)] =
+            weight[static_cast<size_t>((out * inputs + in) * taps + tap)];
+      }
+    }
+  }
+  return {.inputs = {},
+          .outputs = static_cast<int>(layer.out),
+          .weight = std::move(dense),
+          .bias = std::move(bias),
+          .activation = ConvActivation::kNone,
+          .slopes = {}};
+}
+
+// What `layer` does after `before`, in one. Precondition: it is of 1x1, and no activation stands
+// between.
+kernels::ConvLayer Folded(const kernels::ConvLayer& before, kernels::ConvLayer layer) {
+  const auto outputs = static_cast<size_t>(layer.outputs);
+  const auto middle = static_cast<size_t>(before.outputs);
+  const size_t columns = before.weight.size() / middle;
+  std::vector<double> weight(outputs * columns), bias(outputs);
+  for (size_t out = 0; out < outputs; ++out) {
+    if (!layer.bias.empty()) bias[out] = layer.bias[out];
+    for (size_t m = 0; m < middle; ++m) {
+      const double map = layer.weight[(out * middle + m) * kTaps + kTaps / 2];
+      if (!before.bias.empty()) bias[out] += map * before.bias[m];
+      for (size_t i = 0; i < columns; ++i) {
+        weight[out * columns + i] += map * before.weight[m * columns + i];
+      }
+    }
+  }
+  layer.inputs = before.inputs;
+  layer.weight.assign(weight.begin(), weight.end());
+  layer.bias.assign(bias.begin(), bias.end());
+  return layer;
+}
 
 // Reads a list of layers as convolutions with activations between them.
 class ConvReader : public NetReader<ConvReader> {
@@ -51,15 +101,19 @@ class ConvReader : public NetReader<ConvReader> {
     return true;
   }
   bool Take(const Conv2dLayer& layer) {
-    if (!IsThree(layer.kernel) || !IsOne(layer.padding) || layer.stride != 1 || layer.groups != 1) {
-      return false;
+    const bool map = IsOne(layer.kernel) && IsNone(layer.padding);
+    const bool three = IsThree(layer.kernel) && IsOne(layer.padding);
+    if (layer.stride != 1 || !(map || three)) return false;
+    kernels::ConvLayer dense = DenseLayer(layer, LayerNumbers("weight"),
+                                          layer.bias ? LayerNumbers("bias") : std::vector<float>());
+    const bool folds = map && !net_.empty() && net_.back().activation == ConvActivation::kNone &&
+                       inputs_.size() == 1;
+    if (folds) {
+      net_.back() = Folded(net_.back(), std::move(dense));
+      return true;
     }
-    net_.push_back({.inputs = std::exchange(inputs_, {ConvInput::kBefore}),
-                    .outputs = static_cast<int>(layer.out),
-                    .weight = LayerNumbers("weight"),
-                    .bias = layer.bias ? LayerNumbers("bias") : std::vector<float>(),
-                    .activation = ConvActivation::kNone,
-                    .slopes = {}});
+    dense.inputs = std::exchange(inputs_, {ConvInput::kBefore});
+    net_.push_back(std::move(dense));
     return true;
   }
   bool Take(const SoftplusLayer& layer) {
@@ -169,8 +223,7 @@ class ReadoutReader {
   }
   static bool IsMap(const Layer& layer) {
     const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
-    return conv != nullptr && IsPlain(*conv) && IsOne(conv->kernel) && conv->padding.height == 0 &&
-           conv->padding.width == 0;
+    return conv != nullptr && IsPlain(*conv) && IsOne(conv->kernel) && IsNone(conv->padding);
   }
   static bool IsMiddle(const Layer& layer) {
     const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
@@ -210,6 +263,15 @@ absl::Status ReadTable(const Hypersolver& learned, int64_t evaluations, kernels:
 }
 
 }  // namespace
+
+int64_t FusedConvMacs(const LayerList& layers, const Shape& state) {
+  int64_t macs = 0;
+  for (const Layer& layer : layers) {
+    const auto* conv = std::get_if<Conv2dLayer>(&layer.kind);
+    if (conv != nullptr) macs += conv->in * conv->out * kTaps * state[1] * state[2];
+  }
+  return macs;
+}
 
 absl::StatusOr<kernels::ConvModel> ConvModelOf(const Model& model, const Hypersolver* correction,
                                                int64_t evaluations) {

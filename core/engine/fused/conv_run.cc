@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/engine/choose_engine.h"
 #include "core/engine/device_faults.h"
+#include "core/engine/fused/conv_model.h"
 #include "core/engine/fused/fused_convs.h"
 #include "core/engine/fused/solve_again.h"
 #include "core/engine/readable/batch_rows.h"
@@ -55,10 +56,12 @@ class ConvRun final : public WaitingRun<FusedConv> {
   };
 
   int64_t MacsOf(const Segment& segment) const {
-    const int64_t of_field = EvaluationsOf(segment) * spec_.model->field_macs();
+    const Shape& state = spec_.model->state_shape();
+    const int64_t of_field =
+        EvaluationsOf(segment) * FusedConvMacs(spec_.model->spec().field, state);
+    if (spec_.correction == nullptr) return of_field;
     if (learned()) return of_field + spec_.correction->table(StepsOf(segment))->macs;
-    return of_field +
-           (spec_.correction == nullptr ? 0 : spec_.correction->macs()) * CorrectionsOf(segment);
+    return of_field + FusedConvMacs(spec_.correction->spec().net, state) * CorrectionsOf(segment);
   }
 
   absl::Status CheckCost(const Segment& segment) const {

@@ -33,8 +33,6 @@
 namespace hyperserve {
 namespace {
 
-int64_t StepsOf(const Segment& segment) { return std::get<FixedSteps>(segment.control).steps; }
-
 class GradientRun final : public Run {
  public:
   GradientRun(const BatchSpec& spec, StreamLease stream, int64_t rows)

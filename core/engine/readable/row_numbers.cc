@@ -81,6 +81,11 @@ PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::
                                             : HostErrorSquares<float>(error, z0, z1, rtol, atol);
 }
 
+PerRow RowNorms(PerRow squares, int64_t numbers) {
+  for (double& square : squares) square = std::sqrt(square / static_cast<double>(numbers));
+  return squares;
+}
+
 at::Tensor RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                            const at::Tensor& tolerances) {
   if (error.is_cuda()) return CudaErrorSquares(error, z0, z1, tolerances);

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "core/ode/space.h"
@@ -21,6 +22,8 @@ PerRow RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::
 // and atol. Does not wait.
 at::Tensor RowErrorSquares(const at::Tensor& error, const at::Tensor& z0, const at::Tensor& z1,
                            const at::Tensor& tolerances);
+// The root of the mean of each row's squares, of so many numbers a row.
+PerRow RowNorms(PerRow squares, int64_t numbers);
 
 // log|det| of each row's matrix M[t][i] = tangents[t, row, i], by Gaussian elimination with partial
 // pivoting in double; -inf where it is singular. tangents: [T, B, ...] with T numbers in a row. The

@@ -131,9 +131,6 @@ class SlotRun final : public Run {
   };
 
   bool compacted() const { return !parked_.empty(); }
-  static int64_t StepsOf(const Segment& segment) {
-    return std::get<FixedSteps>(segment.control).steps;
-  }
 
   // Slots that no segment holds, as ranges.
   template <class Function>

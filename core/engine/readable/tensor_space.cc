@@ -248,10 +248,7 @@ std::vector<bool> TensorSpace::Finite(const State& z) const {
 
 PerRow TensorSpace::ErrorNorms(const State& error, const State& z0, const State& z1,
                                const PerRow& rtol, const PerRow& atol) const {
-  PerRow norms = RowErrorSquares(error.z, z0.z, z1.z, rtol, atol);
-  const double numbers = static_cast<double>(z0.z.numel() / z0.z.size(0));
-  for (double& norm : norms) norm = std::sqrt(norm / numbers);
-  return norms;
+  return RowNorms(RowErrorSquares(error.z, z0.z, z1.z, rtol, atol), z0.z.numel() / z0.z.size(0));
 }
 
 State TensorSpace::Zero(const State& z) const {

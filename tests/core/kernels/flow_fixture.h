@@ -4,8 +4,10 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <random>
 #include <type_traits>
@@ -35,15 +37,17 @@ struct Solved {
 };
 
 // Rows of z0, or of noise from `first_row` on where there is none. Nothing beyond the last row is
-// written.
+// written. Not more multiprocessors than `multiprocessors_max` have work.
 template <class Plan>
 Solved Solve(const FlowModel& model, const Plan& plan, int64_t count,
-             const std::optional<std::vector<float>>& z0, uint64_t first_row = 0) {
+             const std::optional<std::vector<float>>& z0, uint64_t first_row = 0,
+             int multiprocessors_max = std::numeric_limits<int>::max()) {
   constexpr bool kAdaptive = std::is_same_v<Plan, FlowAdaptivePlan>;
   const FlowImage image = PackFlow(model, kAdaptive ? FlowPrecision::kExact : FlowPrecision::kFast);
   const DeviceArray<std::byte> bytes(image.bytes);
   FlowProgram program;
   EXPECT_EQ(PrepareFlow(image.layout, bytes.data(), &program), cudaSuccess);
+  program.multiprocessors = std::min(program.multiprocessors, multiprocessors_max);
   const size_t numbers = static_cast<size_t>(count * model.dimensions);
   const DeviceArray<float> from(z0.value_or(std::vector<float>(1)));
   const DeviceArray<float> to(std::vector<float>(numbers + 64, kUntouched));

@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct TestOptions {
   std::chrono::microseconds watch_max{0};
   double evaluation_macs_fixed = 0;
   std::function<void(const BatchReport&)> on_batch;
-  std::function<void(const absl::Status&)> on_device_lost;
+  std::function<void(std::string_view, int64_t)> on_device_full;
+  std::function<void(std::string_view, const absl::Status&)> on_device_lost;
 
   BatcherOptions options() const {
     return {.batch_rows_max = batch_rows_max,
@@ -55,6 +57,7 @@ struct TestOptions {
             .watch_max = watch_max,
             .evaluation_macs_fixed = evaluation_macs_fixed,
             .on_batch = on_batch,
+            .on_device_full = on_device_full,
             .on_device_lost = on_device_lost};
   }
 };

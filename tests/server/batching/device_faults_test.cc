@@ -1,9 +1,14 @@
 // A device whose memory is full, and one that answers no more.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/engine.h"
 #include "tests/server/batching/batcher_fixture.h"
@@ -22,12 +27,16 @@ std::function<absl::Status(const std::vector<Segment>&)> RoomFor(int64_t rows) {
 
 TEST_F(BatchLoopTest, ABatchThatTheDeviceHasNoRoomForIsHalved) {
   control_->break_run = RoomFor(3);
-  Start({});
+  std::vector<std::string> told;
+  Start({.on_device_full = [&](std::string_view device, int64_t rows) {
+    told.push_back(absl::StrCat(std::string(device), ": ", rows));
+  }});
   Answer a = Submit(MakeWork(10, 3, 1)), b = Submit(MakeWork(1, 3, 2));
   StepToEnd();
   ExpectRows(a.get(), 10, 1);
   ExpectRows(b.get(), 1, 2);
   EXPECT_EQ(control_->batches().front().rows, 11);
+  EXPECT_EQ(told.front(), "cpu: 11");
   EXPECT_EQ(loop_->depth().rows, 0);
   EXPECT_EQ(loop_->depth().queues, 0);
 }
@@ -69,8 +78,10 @@ TEST_F(BatchLoopTest, ALostDeviceFailsWhatWaitsAndWhatComes) {
   control_->break_run = [](const std::vector<Segment>&) {
     return absl::UnavailableError("the device is lost");
   };
-  std::vector<absl::Status> told;
-  Start({.on_device_lost = [&](const absl::Status& status) { told.push_back(status); }});
+  std::vector<std::string> told;
+  Start({.on_device_lost = [&](std::string_view device, const absl::Status& status) {
+    told.push_back(absl::StrCat(std::string(device), ": ", status.message()));
+  }});
   Answer a = Submit(MakeWork(1, 3, 1)), b = Submit(MakeWork(1, 3, 2)),
          other = Submit(MakeOtherWork(1, 3));
   StepToEnd();
@@ -78,7 +89,7 @@ TEST_F(BatchLoopTest, ALostDeviceFailsWhatWaitsAndWhatComes) {
     EXPECT_EQ(answer->get().status(), absl::UnavailableError("the device is lost"));
   }
   EXPECT_EQ(Submit(MakeWork(1, 3)).get().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(told.size(), 1u);
+  EXPECT_THAT(told, testing::ElementsAre("cpu: the device is lost"));
   EXPECT_EQ(loop_->depth().rows, 0);
 }
 

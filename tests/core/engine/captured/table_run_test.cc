@@ -132,6 +132,26 @@ TEST_F(TableRunTest, WhoAsksForNoDistanceGetsNone) {
   ExpectAsReadable(solve, {{NormalRows(3, {2}, 3), 3}, {NormalRows(3, {2}, 4), 1}});
 }
 
+TEST_F(TableRunTest, ARowAloneIsSolvedWithoutADistanceThatItDoesNotAskFor) {
+  PlannedSolve solve = ByTable(flow_, RandomTables(*flow_, Coefficients::kMap, 2));
+  Capture(SpecOf(solve), 1);
+  for (const bool wish : {false, true}) {
+    solve.want_distance = wish;
+    const BatchSpec spec = SpecOf(solve);
+    {
+      const auto lease = graphs_.Take(spec, 1);
+      ASSERT_EQ(lease->graphs.size(), 3u);
+      for (const auto& [steps, graph] : lease->graphs) {
+        EXPECT_EQ(graph->places->ends.squares.defined(), wish) << steps;
+      }
+    }
+    const TableRowsAsked asked{NormalRows(1, {2}, 3), 3};
+    const auto readable = MakeReadableRun(spec, Stream(), 1);
+    EXPECT_EQ(WithoutBucket(SolvedBy(*Start(spec, 1), {asked})[0]),
+              WithoutBucket(SolvedBy(*readable, {asked})[0]));
+  }
+}
+
 TEST_F(TableRunTest, ConditionsAsTheReadableEngine) {
   const auto model = fixture::RandomModel(fixture::ConditionalFlowSpec(), 1);
   PlannedSolve solve = ByTable(model, RandomTables(*model, Coefficients::kMap, 2));

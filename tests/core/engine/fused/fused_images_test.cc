@@ -124,7 +124,8 @@ class FusedImagesTest : public EngineTest {
 // z + f(z).
 TEST_P(FusedImagesTest, OneEvaluationIsThatOfTheOracle) {
   const auto small = fixture::RandomModel(fixture::FusedImageSpec({ReluLayer{}}), 3);
-  for (const auto& model : {model_, small}) {
+  const auto separable = fixture::RandomModel(fixture::FusedSeparableSpec(), 4);
+  for (const auto& model : {model_, small, separable}) {
     const HostTensor rows = Float(NormalRows(256, model->state_shape(), 11));
     PlannedSolve solve{.model = model, .plan = Fixed(Method::kEuler, 1), .entry = Entry::kState};
     solve.tier = Tier::kFast;
