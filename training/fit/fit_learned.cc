@@ -31,6 +31,7 @@
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
+#include "training/data/recipe.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/contest.h"
 #include "training/fit/fit_table.h"
@@ -178,7 +179,7 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
                    .truth = truths.Of(table.evaluations),
                    .fit = {.name = absl::StrFormat("%s learned:%d, table %d of %d", recipe.name(),
                                                    table.evaluations, works.size() + 1, tables),
-                           .optimiser = fit.optimiser(),
+                           .optimiser = TableOptimiser(fit, static_cast<int>(works.size())),
                            .check_every = fit.check_every(),
                            .net_seed = recipe.seed(),
                            .starts = StartsOf(*options.model, table.evaluations),
@@ -193,6 +194,8 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
     work.start = StartTable(work.solves, work.truth, checks, work.fit);
     const double step = StepSeconds(work.solves, work.start, work.truth, batch);
     work.fit.step_kind = time_left.Expect(iterations, step);
+    const double most = fit.optimiser().seconds();
+    if (most > 0) time_left.Limit(work.fit.step_kind, most);
     // It evaluates forth only, on rows of its own.
     work.fit.check_kind = time_left.Expect((iterations - 1) / fit.check_every() + 2,
                                            step * fit.check_rows() / batch / 3);
