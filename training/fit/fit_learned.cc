@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -238,6 +239,22 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   return tables;
 }
 
+// What a generation tells of one of its tables. Of one that was joined before, it is what was told
+// then: the text of RemarkOf around that is left out.
+std::string ToldOf(const HypersolverSpec& spec, const std::string& table) {
+  constexpr std::string_view kJoined = "joined (";
+  const auto told = [&spec](const std::string& key) {
+    const auto entry = spec.provenance.find(key);
+    return entry == spec.provenance.end() ? std::string("?") : entry->second;
+  };
+  const std::string text = told(table);
+  const size_t end = text.rfind("), ");
+  if (text.starts_with(kJoined) && end != std::string::npos) {
+    return text.substr(kJoined.size(), end - kJoined.size());
+  }
+  return absl::StrCat(told("iterations"), " iterations, ", text);
+}
+
 // The tables of options.joined.
 absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions& options,
                                                     const HypersolverSpec& spec) {
@@ -255,13 +272,8 @@ absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions&
     for (const Earlier& part : parts) {
       auto tensors = part.Of(spec, table);
       if (found.has_value() || !tensors.has_value()) continue;
-      const auto told = [&part](const std::string& key) {
-        const auto entry = part.spec.provenance.find(key);
-        return entry == part.spec.provenance.end() ? std::string("?") : entry->second;
-      };
-      found = FittedTable{.tensors = *std::move(tensors),
-                          .start = "generation",
-                          .joined = absl::StrCat(told("iterations"), " iterations, ", told(name))};
+      found = FittedTable{
+          .tensors = *std::move(tensors), .start = "generation", .joined = ToldOf(part.spec, name)};
     }
     if (!found.has_value()) {
       return absl::FailedPreconditionError(

@@ -302,6 +302,9 @@ TEST_F(FitLearnedTest, TablesOfSeveralGenerationsAreJoinedUnchanged) {
     EXPECT_EQ(whole.calibration.plans[i].error_mean, parts[i].calibration.plans[0].error_mean);
     EXPECT_THAT(whole.remarks[i], HasSubstr("joined (150 iterations, started at"));
   }
+  HypersolverFitOptions again = Options();
+  again.joined = {whole.files};
+  EXPECT_EQ(FitLearned(recipe_, again)->remarks, whole.remarks) << "joined texts do not nest";
   options.joined.pop_back();
   EXPECT_THAT(std::string(FitLearned(recipe_, options).status().message()),
               HasSubstr("no generation to join has learned:2"));
