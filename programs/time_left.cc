@@ -24,6 +24,10 @@ void TimeLeft::Skip(size_t kind, int64_t pieces) {
   kinds_[kind].left = std::max<int64_t>(kinds_[kind].left - pieces, 0);
 }
 
+void TimeLeft::Limit(size_t kind, double seconds) {
+  kinds_[kind].most = kinds_[kind].seconds + seconds;
+}
+
 double TimeLeft::noted_seconds() const {
   double sum = 0;
   for (const Kind& kind : kinds_) sum += kind.seconds;
@@ -38,7 +42,7 @@ double TimeLeft::Seconds() const {
   for (const Kind& kind : kinds_) {
     const double each = kind.done > 0 ? kind.seconds / static_cast<double>(kind.done)
                                       : kind.cost * seconds_per_cost;
-    left += static_cast<double>(kind.left) * each;
+    left += std::clamp(kind.most - kind.seconds, 0.0, static_cast<double>(kind.left) * each);
   }
   return left;
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace hyperserve {
@@ -23,6 +24,9 @@ class TimeLeft {
   void Note(size_t kind, double seconds);
   // Pieces of the kind that are not to be done. Precondition: Expect returned the kind.
   void Skip(size_t kind, int64_t pieces);
+  // The pieces of the kind that are still to be done take at most so many seconds; where it is
+  // over, the caller skips the others. Precondition: Expect returned the kind.
+  void Limit(size_t kind, double seconds);
   // Calls `work`, notes the time that it took, and returns what it returns. While it runs, Seconds
   // is what the other pieces will take.
   template <class Work>
@@ -45,7 +49,8 @@ class TimeLeft {
     int64_t left = 0;
     double cost = 0;
     int64_t done = 0;
-    double seconds = 0;  // of those that are done
+    double seconds = 0;                                     // of those that are done
+    double most = std::numeric_limits<double>::infinity();  // for them and those that are left
   };
   Costs costs_;
   std::vector<Kind> kinds_;

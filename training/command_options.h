@@ -17,6 +17,7 @@ struct CommandOptions {
   int threads = 1;               // of one operation on the CPU
   int iterations = 0;            // of training; 0: as the recipe says
   int patience = 0;         // iterations without a better held-out error; 0: as the recipe says
+  double seconds = 0;       // of each fit; 0: as the recipe says
   std::string from;         // hypersolver, coverage: folder of another generation, for hypersolver
                             // also "active"; model: folder of another model; empty: none
   std::string evaluations;  // hypersolver: these n of a learned solver's recipe; empty: all

@@ -41,6 +41,9 @@ ABSL_FLAG(int, iterations, 0, "in place of the recipe's; 0: as the recipe says")
 ABSL_FLAG(int, patience, 0,
           "in place of the recipe's optimiser.patience: stops a fit where so many iterations have "
           "not made its held-out error less by a thousandth; 0: as the recipe says");
+ABSL_FLAG(double, seconds, 0,
+          "in place of the recipe's optimiser.seconds: stops each fit, of a base, a correction or "
+          "one table, after so many seconds, and keeps the best; 0: as the recipe says");
 ABSL_FLAG(bool, resume, false,
           "goes on where the same run was stopped or killed, to the same results; begins at the "
           "start where it left no checkpoint");
@@ -86,12 +89,11 @@ struct TrainerCommand {
 };
 constexpr std::array<TrainerCommand, 8> kCommands = {{
     {"model", "trains a base model",
-     "recipe models data from replace resume checkpoint_every patience curve device "
-     "device_memory_max threads "
-     "iterations",
+     "recipe models data from replace resume checkpoint_every patience seconds curve device "
+     "device_memory_max threads iterations",
      TrainModel},
     {"hypersolver", "trains a correction of a model, or a learned solver, as its next generation",
-     "recipe models out from evaluations join rows resume checkpoint_every patience curve "
+     "recipe models out from evaluations join rows resume checkpoint_every patience seconds curve "
      "allow_code data device device_memory_max threads iterations",
      TrainHypersolver},
     {"calibrate", "measures error and cost of the plans of a model, and of its corrections",
@@ -206,6 +208,9 @@ std::string UsageProblem(const std::vector<char*>& words) {
   if (const int patience = absl::GetFlag(FLAGS_patience); patience < 0) {
     return absl::StrCat("--patience=", patience, " is below 0, which means the recipe's");
   }
+  if (const double seconds = absl::GetFlag(FLAGS_seconds); !(seconds >= 0)) {
+    return absl::StrCat("--seconds=", seconds, " is below 0, which means the recipe's");
+  }
   if (const double every = absl::GetFlag(FLAGS_checkpoint_every); !(every >= 0)) {
     return absl::StrCat("--checkpoint_every=", every, " is not 0, for none, or more seconds");
   }
@@ -222,6 +227,7 @@ absl::Status RunCommand(const std::string& command) {
                                .threads = absl::GetFlag(FLAGS_threads),
                                .iterations = absl::GetFlag(FLAGS_iterations),
                                .patience = absl::GetFlag(FLAGS_patience),
+                               .seconds = absl::GetFlag(FLAGS_seconds),
                                .from = absl::GetFlag(FLAGS_from),
                                .evaluations = absl::GetFlag(FLAGS_evaluations),
                                .join = absl::GetFlag(FLAGS_join),

@@ -11,8 +11,19 @@
 #include "core/engine/device_memory.h"
 #include "core/model/repository/repository.h"
 #include "programs/progress.h"
+#include "training/data/recipe.pb.h"
 
 namespace hyperserve {
+namespace {
+
+// What the command line says of fits, in the place of the recipe.
+void Put(const CommandOptions& options, training::Optimiser& optimiser) {
+  if (options.iterations > 0) optimiser.set_iterations(options.iterations);
+  if (options.patience > 0) optimiser.set_patience(options.patience);
+  if (options.seconds > 0) optimiser.set_seconds(options.seconds);
+}
+
+}  // namespace
 
 std::string TrainingRun::TimeText() const {
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begun;
@@ -27,21 +38,9 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> Begin(const CommandOptions& options
   at::set_num_threads(options.threads);
   auto run = std::make_unique<TrainingRun>();
   HS_ASSIGN_OR_RETURN(run->recipe, ReadRecipe(options.recipe));
-  if (options.iterations > 0) {
-    if (run->recipe.has_fit()) {
-      run->recipe.mutable_fit()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-    if (run->recipe.has_hypersolver()) {
-      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(options.iterations);
-    }
-  }
-  if (options.patience > 0) {
-    if (run->recipe.has_fit()) {
-      run->recipe.mutable_fit()->mutable_optimiser()->set_patience(options.patience);
-    }
-    if (run->recipe.has_hypersolver()) {
-      run->recipe.mutable_hypersolver()->mutable_optimiser()->set_patience(options.patience);
-    }
+  if (run->recipe.has_fit()) Put(options, *run->recipe.mutable_fit()->mutable_optimiser());
+  if (run->recipe.has_hypersolver()) {
+    Put(options, *run->recipe.mutable_hypersolver()->mutable_optimiser());
   }
   if (!options.evaluations.empty()) {
     HS_RETURN_IF_ERROR(KeepEvaluations(options.evaluations, run->recipe));

@@ -31,6 +31,21 @@ TEST(TimeLeftTest, KindsCostWhatTheyCostAndThoseToComeWhatIsGuessed) {
   EXPECT_NEAR(left.noted_seconds(), 3.6, 1e-12);
 }
 
+TEST(TimeLeftTest, APartThatItsTimeWillEndTakesNoLonger) {
+  TimeLeft left(TimeLeft::Costs::kSeconds);
+  const size_t step = left.Expect(100, 1);
+  left.Limit(step, 20);
+  EXPECT_NEAR(left.Seconds(), 20, 1e-12);
+  left.Note(step, 2);
+  EXPECT_NEAR(left.Seconds(), 18, 1e-12);
+  left.Skip(step, 95);
+  EXPECT_NEAR(left.Seconds(), 8, 1e-12) << "4 pieces of 2 seconds";
+  left.Limit(step, 5);
+  EXPECT_NEAR(left.Seconds(), 5, 1e-12);
+  left.Note(step, 9);
+  EXPECT_NEAR(left.Seconds(), 0, 1e-12);
+}
+
 // A piece that is being done tells its own time, as a progress of its own does.
 TEST(TimeLeftTest, APieceThatRunsIsNotAmongThoseToCome) {
   TimeLeft left(TimeLeft::Costs::kSeconds);

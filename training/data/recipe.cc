@@ -58,6 +58,7 @@ absl::Status CheckOptimiser(const training::Optimiser& o, const std::string& fie
   HS_RETURN_IF_ERROR(Check(o.warm_up() >= 0, field + ".warm_up", "not negative"));
   HS_RETURN_IF_ERROR(Check(o.weight_decay() >= 0, field + ".weight_decay", "not negative"));
   HS_RETURN_IF_ERROR(Check(o.patience() >= 0, field + ".patience", "not negative"));
+  HS_RETURN_IF_ERROR(Check(o.seconds() >= 0, field + ".seconds", "not negative"));
   return Check(o.clip_norm() >= 0, field + ".clip_norm", "not negative");
 }
 
@@ -143,6 +144,13 @@ absl::Status CheckLearnedFit(const training::HypersolverFit& fit) {
   HS_RETURN_IF_ERROR(Check(
       learned.nets().empty() || (!learned.has_net() && learned.nets_size() == evaluations.size()),
       "hypersolver.solver.learned.nets", "one for each of evaluations, in the place of net"));
+  const bool rates_fit = std::all_of(
+      learned.rates().begin(), learned.rates().end(),
+      [&](const double rate) { return rate > 0 && rate >= fit.optimiser().final_rate(); });
+  HS_RETURN_IF_ERROR(
+      Check(learned.rates().empty() || (rates_fit && learned.rates_size() == evaluations.size()),
+            "hypersolver.solver.learned.rates",
+            "one for each of evaluations, above 0 and at least optimiser.final_rate"));
   HS_RETURN_IF_ERROR(
       Check(learned.maps_up_to() >= 0, "hypersolver.solver.learned.maps_up_to", "not negative"));
   return Check(!learned.has_net() || learned.net().hidden_size() > 0,
@@ -159,53 +167,6 @@ absl::Status CheckHypersolverFit(const training::HypersolverFit& fit) {
   return Check(fit.probe_rows() >= kProbeRowsMin && fit.probe_rows() <= kProbeRowsMax,
                "hypersolver.probe_rows",
                absl::StrCat("from ", kProbeRowsMin, " to ", kProbeRowsMax));
-}
-
-absl::Status CheckServable(const ModelSpec& spec, const std::string& direction,
-                           const std::string& part) {
-  return Check(spec.kind != ModelKind::kFlow || direction != DirectionName(Direction::kForward),
-               "hypersolver." + part + ".direction",
-               "a flow is solved noise_to_data or data_to_noise");
-}
-
-void AddConvolution(int64_t in, int64_t out, int kernel, v1::SolverTable& table) {
-  v1::Layer::Conv2d& layer = *table.add_net()->mutable_conv2d();
-  layer.set_in(static_cast<int32_t>(in));
-  layer.set_out(static_cast<int32_t>(out));
-  layer.set_kernel(kernel);
-  layer.set_padding(kernel / 2);
-}
-
-// The readout of a table; recipe.proto describes it.
-void FillReadout(const training::Readout& net, const Shape& state_shape, v1::SolverTable& table) {
-  for (const char* input : {"state_0", "state", "slopes"}) table.add_inputs(input);
-  const bool images = state_shape.size() == 3;
-  const bool half = images && !net.full_resolution();
-  const int64_t channels = state_shape[0] * (half ? 4 : 1);  // of one state
-  int64_t in = channels * (2 + table.evaluations());
-  if (half) table.add_net()->mutable_pixel_unshuffle()->set_downscale_factor(2);
-  const auto add = [&](int64_t out, int kernel) {
-    if (images) {
-      AddConvolution(in, out, kernel, table);
-    } else {
-      v1::Layer::Linear& layer = *table.add_net()->mutable_linear();
-      layer.set_in(static_cast<int32_t>(in));
-      layer.set_out(static_cast<int32_t>(out));
-    }
-    in = out;
-  };
-  for (int i = 0; i < net.hidden_size(); ++i) {
-    add(net.hidden(i), i == 0 ? 1 : 3);
-    table.add_net()->mutable_silu();
-  }
-  add(channels, 1);
-  if (half) table.add_net()->mutable_pixel_shuffle()->set_upscale_factor(2);
-}
-
-// Of the table at a place among `evaluations`; null: it has none.
-const training::Readout* ReadoutAt(const training::LearnedSolver& learned, int place) {
-  if (learned.nets().empty()) return learned.has_net() ? &learned.net() : nullptr;
-  return learned.nets(place).hidden().empty() ? nullptr : &learned.nets(place);
 }
 
 absl::Status CheckCalibration(const training::CalibrationPlan& calibrate) {
@@ -316,45 +277,6 @@ absl::StatusOr<ModelSpec> RecipeModelSpec(const Recipe& recipe) {
   return spec;
 }
 
-absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, const Model& model) {
-  v1::HypersolverSpec proto = recipe.hypersolver().net();
-  HS_RETURN_IF_ERROR(CheckServable(model.spec(), proto.direction(), "net"));
-  const auto [fewest, most] =
-      std::minmax_element(recipe.hypersolver().steps().begin(), recipe.hypersolver().steps().end());
-  const double length = model.spec().span[1] - model.spec().span[0];
-  proto.set_format(1);
-  proto.add_eps(length / *most);
-  proto.add_eps(length / *fewest);
-  proto.set_base_digest(model.base_digest());
-  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
-}
-
-absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model) {
-  const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
-  HS_RETURN_IF_ERROR(CheckServable(model.spec(), learned.direction(), "solver.learned"));
-  HS_RETURN_IF_ERROR(Check(model.spec().kind != ModelKind::kTrajectory, "hypersolver.solver",
-                           "a learned solver gives no states on the way, a trajectory's answer"));
-  v1::HypersolverSpec proto;
-  proto.set_format(1);
-  proto.set_method("learned");
-  proto.set_direction(learned.direction());
-  proto.mutable_span()->Add(model.spec().span.begin(), model.spec().span.end());
-  for (int place = 0; place < learned.evaluations_size(); ++place) {
-    const int evaluations = learned.evaluations(place);
-    v1::SolverTable& table = *proto.add_tables();
-    table.set_evaluations(evaluations);
-    const bool too_many_maps = learned.maps_up_to() > 0 && evaluations > learned.maps_up_to() &&
-                               learned.coefficients() == CoefficientsName(Coefficients::kMap);
-    table.set_coefficients(too_many_maps ? std::string(CoefficientsName(Coefficients::kChannel))
-                                         : learned.coefficients());
-    if (const training::Readout* net = ReadoutAt(learned, place)) {
-      FillReadout(*net, model.state_shape(), table);
-    }
-  }
-  proto.set_base_digest(model.base_digest());
-  return ParseHypersolverSpec(PrintProtoJson(proto), model.state_shape());
-}
-
 absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe) {
   const training::LearnedSolver whole = recipe.hypersolver().solver().learned();
   const std::vector<std::string> wanted = absl::StrSplit(Absl(numbers), ',');
@@ -370,10 +292,12 @@ absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe) {
       *recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
   kept.clear_evaluations();
   kept.clear_nets();
+  kept.clear_rates();
   for (int place = 0; place < whole.evaluations_size(); ++place) {
     if (std::find(wanted.begin(), wanted.end(), names[place]) == wanted.end()) continue;
     kept.add_evaluations(whole.evaluations(place));
     if (!whole.nets().empty()) *kept.add_nets() = whole.nets(place);
+    if (!whole.rates().empty()) kept.add_rates(whole.rates(place));
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,11 @@ absl::StatusOr<HypersolverSpec> RecipeHypersolverSpec(const Recipe& recipe, cons
 // The same of a recipe with solver.learned: one table for each n, with its readout.
 absl::StatusOr<HypersolverSpec> RecipeLearnedSpec(const Recipe& recipe, const Model& model);
 
-// Keeps the tables of some n of solver.learned, "1,3", in the order of the recipe, and their nets.
+// The optimiser of the table at a place among solver.learned.evaluations.
+training::Optimiser TableOptimiser(const training::HypersolverFit& fit, int place);
+
+// Keeps the tables of some n of solver.learned, "1,3", in the order of the recipe, with their nets
+// and rates.
 // kInvalidArgument: the recipe has no such table.
 absl::Status KeepEvaluations(std::string_view numbers, Recipe& recipe);
 

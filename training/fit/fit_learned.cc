@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "programs/time_left.h"
 #include "training/data/dataset.h"
 #include "training/data/random.h"
+#include "training/data/recipe.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/contest.h"
 #include "training/fit/fit_table.h"
@@ -178,7 +180,7 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
                    .truth = truths.Of(table.evaluations),
                    .fit = {.name = absl::StrFormat("%s learned:%d, table %d of %d", recipe.name(),
                                                    table.evaluations, works.size() + 1, tables),
-                           .optimiser = fit.optimiser(),
+                           .optimiser = TableOptimiser(fit, static_cast<int>(works.size())),
                            .check_every = fit.check_every(),
                            .net_seed = recipe.seed(),
                            .starts = StartsOf(*options.model, table.evaluations),
@@ -193,6 +195,8 @@ absl::StatusOr<std::vector<TableWork>> StartTables(const Recipe& recipe,
     work.start = StartTable(work.solves, work.truth, checks, work.fit);
     const double step = StepSeconds(work.solves, work.start, work.truth, batch);
     work.fit.step_kind = time_left.Expect(iterations, step);
+    const double most = fit.optimiser().seconds();
+    if (most > 0) time_left.Limit(work.fit.step_kind, most);
     // It evaluates forth only, on rows of its own.
     work.fit.check_kind = time_left.Expect((iterations - 1) / fit.check_every() + 2,
                                            step * fit.check_rows() / batch / 3);
@@ -235,6 +239,22 @@ absl::StatusOr<std::vector<FittedTable>> FitTables(const Recipe& recipe,
   return tables;
 }
 
+// What a generation tells of one of its tables. Of one that was joined before, it is what was told
+// then: the text of RemarkOf around that is left out.
+std::string ToldOf(const HypersolverSpec& spec, const std::string& table) {
+  constexpr std::string_view kJoined = "joined (";
+  const auto told = [&spec](const std::string& key) {
+    const auto entry = spec.provenance.find(key);
+    return entry == spec.provenance.end() ? std::string("?") : entry->second;
+  };
+  const std::string text = told(table);
+  const size_t end = text.rfind("), ");
+  if (text.starts_with(kJoined) && end != std::string::npos) {
+    return text.substr(kJoined.size(), end - kJoined.size());
+  }
+  return absl::StrCat(told("iterations"), " iterations, ", text);
+}
+
 // The tables of options.joined.
 absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions& options,
                                                     const HypersolverSpec& spec) {
@@ -252,13 +272,8 @@ absl::StatusOr<std::vector<FittedTable>> JoinTables(const HypersolverFitOptions&
     for (const Earlier& part : parts) {
       auto tensors = part.Of(spec, table);
       if (found.has_value() || !tensors.has_value()) continue;
-      const auto told = [&part](const std::string& key) {
-        const auto entry = part.spec.provenance.find(key);
-        return entry == part.spec.provenance.end() ? std::string("?") : entry->second;
-      };
-      found = FittedTable{.tensors = *std::move(tensors),
-                          .start = "generation",
-                          .joined = absl::StrCat(told("iterations"), " iterations, ", told(name))};
+      found = FittedTable{
+          .tensors = *std::move(tensors), .start = "generation", .joined = ToldOf(part.spec, name)};
     }
     if (!found.has_value()) {
       return absl::FailedPreconditionError(

@@ -8,13 +8,13 @@
 namespace hyperserve {
 namespace {
 
-constexpr int kCounts = 4;  // the first ones of the numbers
+constexpr int kLimited = 5;  // the first ones of the numbers: counts and seconds
 
 }  // namespace
 
 at::Tensor TensorOf(const FitNumbers& n) {
   return at::tensor({double(n.iterations), double(n.steps_back), double(n.best_iteration),
-                     double(n.gain_iteration), n.best_error, n.gain_error},
+                     double(n.gain_iteration), n.seconds, n.best_error, n.gain_error},
                     at::kDouble);
 }
 
@@ -24,8 +24,9 @@ FitNumbers FitNumbersOf(const at::Tensor& tensor) {
           .steps_back = static_cast<int>(number(1)),
           .best_iteration = static_cast<int>(number(2)),
           .gain_iteration = static_cast<int>(number(3)),
-          .best_error = number(4),
-          .gain_error = number(5)};
+          .seconds = number(4),
+          .best_error = number(5),
+          .gain_error = number(6)};
 }
 
 absl::Status CheckState(const TensorMap& state, const TensorMap& wanted, const FitNumbers& most) {
@@ -52,11 +53,11 @@ absl::Status CheckState(const TensorMap& state, const TensorMap& wanted, const F
     return refuse(absl::StrCat("it holds ", state.size(), " tensors, wanted are ", wanted.size()));
   }
   const at::Tensor &numbers = state.at(fit_state::kNumbers), limits = TensorOf(most);
-  for (int i = 0; i < kCounts; ++i) {
+  for (int i = 0; i < kLimited; ++i) {
     const auto number = numbers[i].item<double>(), limit = limits[i].item<double>();
     if (number >= 0 && number <= limit) continue;
     return refuse(absl::StrCat(fit_state::kNumbers, "[", i, "] is ", number,
-                               ", wanted is a count from 0 to ", limit));
+                               ", wanted is a number from 0 to ", limit));
   }
   return absl::OkStatus();
 }

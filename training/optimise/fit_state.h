@@ -24,6 +24,7 @@ struct FitNumbers {
   int iterations = 0;  // done
   int steps_back = 0;
   int best_iteration = 0, gain_iteration = 0;  // gain: the last one that counts for the patience
+  double seconds = 0;                          // that the fit took so far
   double best_error = std::numeric_limits<double>::infinity();
   double gain_error = std::numeric_limits<double>::infinity();
 };

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numbers>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -75,6 +74,7 @@ class Loop {
         check_kind_(o.time_left != nullptr || !o.held_out
                         ? o.check_kind
                         : alone_.Expect((iterations_ - 1) / o.check_every + 2, 1)),
+        time_(o.optimiser, o.clock),
         progress_(o.what, iterations_, "iterations", [this] { return time_left_.Seconds(); }) {}
 
   absl::StatusOr<Optimised> Run();
@@ -88,6 +88,7 @@ class Loop {
   absl::Status StepBack();
   absl::Status Check();
   bool OnPlateau() const;
+  void SayWhyItEnded();
   TensorMap Capture();
   void Restore(const TensorMap& state);
   absl::Status Stop();
@@ -100,11 +101,13 @@ class Loop {
   TimeLeft alone_;
   TimeLeft& time_left_;
   const size_t step_kind_, check_kind_;
+  FitTime time_;
   Progress progress_;
   FitNumbers now_;
   TensorMap best_;
   std::vector<CurvePoint> curve_;
   TensorMap kept_;  // the last state that is finite
+  bool out_of_time_ = false;
 };
 
 torch::optim::AdamWParamState& Loop::MomentsOf(const at::Tensor& fitted) {
@@ -132,6 +135,7 @@ TensorMap Loop::Capture() {
     steps.push_back(moments.step());
   }
   for (const auto& [name, tensor] : best_) state[fit_state::kBest + name] = tensor;
+  now_.seconds = time_.Seconds();
   state[fit_state::kSteps] = at::tensor(steps, at::kLong);
   state[fit_state::kNumbers] = TensorOf(now_);
   state[fit_state::kCurve] = TensorOf(curve_);
@@ -159,6 +163,8 @@ void Loop::Restore(const TensorMap& state) {
 
 // The start's held-out error, or the state of a checkpoint.
 absl::Status Loop::Begin() {
+  time_.Begin();
+  time_left_.Limit(step_kind_, time_.SecondsLeft());
   if (o_.held_out) best_ = CopiesOnCpu(o_.tensors);
   kept_ = Capture();
   if (o_.checkpoints != nullptr) {
@@ -167,10 +173,14 @@ absl::Status Loop::Begin() {
       const FitNumbers most{.iterations = iterations_,
                             .steps_back = kStepsBackMost,
                             .best_iteration = iterations_,
-                            .gain_iteration = iterations_};
+                            .gain_iteration = iterations_,
+                            .seconds = std::numeric_limits<double>::infinity()};
       HS_RETURN_IF_ERROR(CheckState(*state, kept_, most));
       Restore(*state);
       kept_ = *std::move(state);
+      time_.Begin(now_.seconds);
+      time_left_.Limit(step_kind_, time_.SecondsLeft());
+      out_of_time_ = time_.Over();
       progress_.Say(absl::StrFormat("%s: goes on from iteration %d of %d", o_.what, now_.iterations,
                                     iterations_));
       time_left_.Skip(step_kind_, now_.iterations);
@@ -270,13 +280,15 @@ std::string Loop::Figures(double loss) const {
 absl::Status Loop::Iterate() {
   const Clock::time_point start = Clock::now();
   const double noted = time_left_.noted_seconds();
-  const double rate =
-      LearningRate(o_.optimiser, now_.iterations) * std::pow(kRateAfterStepBack, now_.steps_back);
+  const double rate = LearningRate(o_.optimiser, time_.PlaceInSchedule(now_.iterations)) *
+                      std::pow(kRateAfterStepBack, now_.steps_back);
   HS_ASSIGN_OR_RETURN(const at::Tensor loss, Step(rate));
   HS_RETURN_IF_ERROR(o_.after(now_.iterations));
   const int done = ++now_.iterations;
-  const bool keep = done == 1 || done == iterations_ || done % kKeepEvery == 0;
-  const bool check = o_.held_out && (done == iterations_ || done % o_.check_every == 0);
+  out_of_time_ = time_.Over();
+  const bool last = done == iterations_ || out_of_time_;
+  const bool keep = done == 1 || last || done % kKeepEvery == 0;
+  const bool check = o_.held_out && (last || done % o_.check_every == 0);
   if (keep || check) {  // seldom, since reading the loss waits for a GPU
     const double number = loss.item<double>();
     if (done == 1 && !std::isfinite(number)) {
@@ -315,20 +327,32 @@ absl::Status Loop::Stop() {
                       FitNumbersOf(kept_.at(fit_state::kNumbers)).iterations, iterations_));
 }
 
+// Of a fit that ends before its last iteration.
+void Loop::SayWhyItEnded() {
+  const std::string why =
+      out_of_time_ ? absl::StrFormat("it took the %g seconds that it may", o_.optimiser.seconds())
+                   : absl::StrFormat("since iteration %d the held-out error is not less by %g %%",
+                                     now_.gain_iteration, 100 * kPlateauGain);
+  progress_.Say(absl::StrFormat("%s: stopped at iteration %d of %d: %s", o_.what, now_.iterations,
+                                iterations_, why));
+  time_left_.Skip(step_kind_, iterations_ - now_.iterations);
+  if (o_.held_out) {
+    time_left_.Skip(check_kind_, (iterations_ - now_.iterations) / o_.check_every);
+  }
+}
+
 absl::StatusOr<Optimised> Loop::Run() {
   HS_RETURN_IF_ERROR(Begin());
-  while (now_.iterations < iterations_ && !OnPlateau()) {
+  while (now_.iterations < iterations_ && !out_of_time_ && !OnPlateau()) {
     const absl::Status status = StopRequested() ? Stopped() : Iterate();
     if (absl::IsCancelled(status) && StopRequested()) return Stop();
     HS_RETURN_IF_ERROR(status);
   }
+  std::string ending;
   if (now_.iterations < iterations_) {
-    progress_.Say(absl::StrFormat(
-        "%s: stopped at iteration %d of %d: since iteration %d the held-out error is not less by "
-        "%g %%",
-        o_.what, now_.iterations, iterations_, now_.gain_iteration, 100 * kPlateauGain));
-    time_left_.Skip(step_kind_, iterations_ - now_.iterations);
-    time_left_.Skip(check_kind_, (iterations_ - now_.iterations) / o_.check_every);
+    SayWhyItEnded();
+    ending = out_of_time_ ? absl::StrFormat("stopped after %g seconds", o_.optimiser.seconds())
+                          : std::string("stopped at a plateau");
   }
   if (o_.checkpoints != nullptr && o_.checkpoints->Worth()) {
     o_.checkpoints->Save(o_.checkpoint, Capture());
@@ -340,26 +364,17 @@ absl::StatusOr<Optimised> Loop::Run() {
                    .best_iteration = o_.held_out ? now_.best_iteration : now_.iterations,
                    .iterations = now_.iterations,
                    .planned = iterations_,
+                   .ending = ending,
                    .steps_back = now_.steps_back,
                    .curve = curve_};
 }
 
 }  // namespace
 
-double LearningRate(const training::Optimiser& optimiser, int iteration) {
-  const double peak = optimiser.rate(), last = optimiser.final_rate();
-  const int warm_up = optimiser.warm_up();
-  if (iteration < warm_up) return peak * (iteration + 1) / (warm_up + 1);
-  const int falling = std::max(1, optimiser.iterations() - 1 - warm_up);
-  const double progress = std::min(1.0, static_cast<double>(iteration - warm_up) / falling);
-  return last + 0.5 * (peak - last) * (1.0 + std::cos(std::numbers::pi * progress));
-}
-
 std::string Optimised::Remark() const {
   std::vector<std::string> remarks;
   if (iterations < planned) {
-    remarks.push_back(
-        absl::StrFormat("stopped at a plateau, iteration %d of %d", iterations, planned));
+    remarks.push_back(absl::StrFormat("%s, iteration %d of %d", ending, iterations, planned));
   }
   if (steps_back > 0) {
     remarks.push_back(

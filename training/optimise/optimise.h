@@ -1,6 +1,6 @@
 // The training loop that all fits share: AdamW under a cosine schedule. It keeps the tensors of the
-// least held-out error, stops where that error falls no more, steps back from numbers that are not
-// finite, and can be gone on with after a kill.
+// least held-out error, stops where that error falls no more or the time is over, steps back from
+// numbers that are not finite, and can be gone on with after a kill.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,12 +16,9 @@
 #include "training/data/recipe.pb.h"
 #include "training/optimise/checkpoints.h"
 #include "training/optimise/curve.h"
+#include "training/optimise/schedule.h"
 
 namespace hyperserve {
-
-// The learning rate of an iteration: it rises linearly over `warm_up` iterations, then falls as
-// half a cosine from `rate` to `final_rate`, which the last iteration has.
-double LearningRate(const training::Optimiser& optimiser, int iteration);
 
 // A state is kept in memory every kKeepEvery iterations, if all of it is finite. Where the loss or
 // a tensor is not finite, the loop goes back to the last kept state, with kRateAfterStepBack times
@@ -57,6 +54,8 @@ struct Optimisation {
   Checkpoints* checkpoints = nullptr;
   std::string checkpoint = {};
 
+  // What optimiser.seconds are counted by.
+  std::function<double()> clock = SteadySeconds;
   // Tells the time that is left. A caller whose iterations hold other work than their step expects
   // that work there and notes its time; null: all iterations take the same time.
   TimeLeft* time_left = nullptr;
@@ -69,7 +68,8 @@ struct Optimised {
   double start_error = kNotMeasured;  // held out
   double error = kNotMeasured;
   int best_iteration = 0;
-  int iterations = 0, planned = 0;  // fewer than planned: stopped at a plateau
+  int iterations = 0, planned = 0;  // fewer than planned: `ending` tells why
+  std::string ending = {};          // "stopped at a plateau"; empty: it ran all iterations
   int steps_back = 0;
   std::vector<CurvePoint> curve;  // a point every kKeepEvery iterations and at each check
 

@@ -163,11 +163,14 @@ TEST(RecipeTest, ALearnedSolverHasOneNetForAllOrOneForEach) {
   EXPECT_THAT(message(R"("nets": [{}, {}], "net": {"hidden": [8]})"),
               HasSubstr("in the place of net"));
   EXPECT_THAT(message(R"("nets": [{"hidden": [0]}, {}])"), HasSubstr("nets.hidden"));
+  EXPECT_EQ(message(R"("rates": [0.01, 0.001])"), "");
+  EXPECT_THAT(message(R"("rates": [0.01])"), HasSubstr("rates: one for each of evaluations"));
+  EXPECT_THAT(message(R"("rates": [0.01, 0])"), HasSubstr("above 0"));
 }
 
-TEST(RecipeTest, KeepsSomeTablesAndTheirNets) {
+TEST(RecipeTest, KeepsSomeTablesTheirNetsAndRates) {
   Recipe recipe = ParseRecipe(LearnedRecipe(R"({"evaluations": [1, 2, 4], "coefficients": "map",
-      "nets": [{"hidden": [8]}, {}, {"hidden": [4]}]})"))
+      "nets": [{"hidden": [8]}, {}, {"hidden": [4]}], "rates": [0.03, 0.02, 0.01]})"))
                       .value();
   ASSERT_TRUE(KeepEvaluations("4,1", recipe).ok());
   const training::LearnedSolver& learned = recipe.hypersolver().solver().learned();
@@ -177,6 +180,8 @@ TEST(RecipeTest, KeepsSomeTablesAndTheirNets) {
   ASSERT_EQ(learned.nets_size(), 2);
   EXPECT_EQ(learned.nets(0).hidden(0), 8);
   EXPECT_EQ(learned.nets(1).hidden(0), 4);
+  EXPECT_EQ(TableOptimiser(recipe.hypersolver(), 0).rate(), 0.03);
+  EXPECT_EQ(TableOptimiser(recipe.hypersolver(), 1).rate(), 0.01);
   EXPECT_THAT(std::string(KeepEvaluations("2", recipe).message()),
               HasSubstr("'2' is none of hypersolver.solver.learned.evaluations: 1, 4"));
 }

@@ -66,6 +66,28 @@ class FitLearnedTest : public ::testing::Test {
 };
 std::shared_ptr<const Model>* FitLearnedTest::model_ = nullptr;
 
+TEST_F(FitLearnedTest, ATableHasItsOwnRate) {
+  Recipe recipe = recipe_;
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_iterations(1);
+  auto& learned = *recipe.mutable_hypersolver()->mutable_solver()->mutable_learned();
+  learned.add_rates(0.004);
+  learned.add_rates(0.002);
+  const FittedHypersolver fitted = FitLearned(recipe, Options()).value();
+  ASSERT_EQ(fitted.curves.size(), 2u);
+  EXPECT_EQ(fitted.curves[0].points.back().rate, 0.004);
+  EXPECT_EQ(fitted.curves[1].points.back().rate, 0.002);
+}
+
+TEST_F(FitLearnedTest, TheGenerationTellsThatTheTimeEndedItsFits) {
+  Recipe recipe = recipe_;
+  recipe.mutable_hypersolver()->mutable_optimiser()->set_seconds(1e-9);
+  const FittedHypersolver fitted = FitLearned(recipe, Options()).value();
+  const std::string told = "stopped after 1e-09 seconds, iteration 1 of 150";
+  EXPECT_THAT(fitted.remarks, ::testing::Each(HasSubstr(told)));
+  ASSERT_TRUE(fitted.spec.provenance.contains("learned:1"));
+  EXPECT_THAT(fitted.spec.provenance.at("learned:1"), HasSubstr(told));
+}
+
 TEST_F(FitLearnedTest, TheGenerationIsServedWithTheErrorThatItClaims) {
   const FittedHypersolver fitted = FitLearned(recipe_, Options()).value();
   ASSERT_FALSE(fitted.spec.steps.empty());
@@ -280,6 +302,9 @@ TEST_F(FitLearnedTest, TablesOfSeveralGenerationsAreJoinedUnchanged) {
     EXPECT_EQ(whole.calibration.plans[i].error_mean, parts[i].calibration.plans[0].error_mean);
     EXPECT_THAT(whole.remarks[i], HasSubstr("joined (150 iterations, started at"));
   }
+  HypersolverFitOptions again = Options();
+  again.joined = {whole.files};
+  EXPECT_EQ(FitLearned(recipe_, again)->remarks, whole.remarks) << "joined texts do not nest";
   options.joined.pop_back();
   EXPECT_THAT(std::string(FitLearned(recipe_, options).status().message()),
               HasSubstr("no generation to join has learned:2"));

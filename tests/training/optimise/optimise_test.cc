@@ -11,16 +11,17 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
-#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "core/io/file.h"
 #include "core/model/net/net.h"
 #include "training/data/random.h"
 #include "training/data/recipe.pb.h"
 #include "training/fit/parameters.h"
-#include "training/memory_advice.h"
 #include "training/optimise/checkpoints.h"
 #include "training/optimise/curve.h"
+#include "training/optimise/schedule.h"
 
 namespace hyperserve {
 namespace {
@@ -28,31 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-training::Optimiser MakeOptimiser(double rate, double final_rate, int iterations, int warm_up) {
-  training::Optimiser optimiser;
-  optimiser.set_rate(rate);
-  optimiser.set_final_rate(final_rate);
-  optimiser.set_iterations(iterations);
-  optimiser.set_warm_up(warm_up);
-  return optimiser;
-}
-
-TEST(LearningRateTest, RisesToThePeakThenFallsToTheLast) {
-  const auto rate = [optimiser = MakeOptimiser(1.0, 0.1, 101, 20)](int iteration) {
-    return LearningRate(optimiser, iteration);
-  };
-  EXPECT_NEAR(rate(0), 1.0 / 21, 1e-12);
-  EXPECT_NEAR(rate(19), 20.0 / 21, 1e-12);
-  EXPECT_NEAR(rate(20), 1.0, 1e-12);
-  EXPECT_NEAR(rate(60), 0.55, 1e-12);  // half way down
-  EXPECT_NEAR(rate(100), 0.1, 1e-12);
-  for (int i = 21; i < 101; ++i) EXPECT_LT(rate(i), rate(i - 1));
-}
-
-TEST(LearningRateTest, OneIterationRunsAtThePeak) {
-  EXPECT_DOUBLE_EQ(LearningRate(MakeOptimiser(0.5, 0.0, 1, 0), 0), 0.5);
-}
 
 constexpr int kIterations = 230;
 
@@ -62,7 +38,6 @@ class Problem {
   Problem() {
     point_.requires_grad_(true);
     fit = {.what = "problem",
-           .optimiser = MakeOptimiser(0.05, 0.001, kIterations, 10),
            .tensors = {{"point", point_}},
            .loss = [this](int iteration) { return Loss(iteration); },
            .held_out = [this]() -> absl::StatusOr<double> {
@@ -73,6 +48,10 @@ class Problem {
            .save = [this](TensorMap& state) { SaveStream(stream_, state); },
            .load = [this](const TensorMap& state) { LoadStream(state, stream_); },
            .checkpoint = "problem"};
+    fit.optimiser.set_rate(0.05);
+    fit.optimiser.set_final_rate(0.001);
+    fit.optimiser.set_iterations(kIterations);
+    fit.optimiser.set_warm_up(10);
   }
   // What the loss of an iteration becomes.
   std::function<absl::StatusOr<at::Tensor>(int iteration, at::Tensor loss)> change =
@@ -201,14 +180,18 @@ TEST_F(OptimiseTest, CountsThatNoFitHasAreRefused) {
   KilledRun(137);
   Checkpoints checkpoints(Keeping(true));
   TensorMap state = checkpoints.Load("problem").value().value();
-  for (const double number : {std::numeric_limits<double>::quiet_NaN(), 1e300, -1.0}) {
-    state.at("numbers") = state.at("numbers").clone();
-    state.at("numbers")[0] = number;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor numbers = state.at("numbers");
+  for (const auto& [place, number] :
+       {std::pair(0, kNan), {0, 1e300}, {0, -1.0}, {4, kNan}, {4, -1.0}}) {
+    state.at("numbers") = numbers.clone();
+    state.at("numbers")[place] = number;
     ASSERT_TRUE(checkpoints.Save("problem", state));
     Problem problem;
     problem.fit.checkpoints = &checkpoints;
-    EXPECT_THAT(std::string(Optimise(problem.fit).status().message()),
-                AllOf(HasSubstr("numbers[0] is "), HasSubstr("from 0 to ")));
+    EXPECT_THAT(
+        std::string(Optimise(problem.fit).status().message()),
+        AllOf(HasSubstr(absl::StrCat("numbers[", place, "] is ")), HasSubstr("from 0 to ")));
   }
 }
 
@@ -346,6 +329,54 @@ TEST_F(OptimiseTest, PatienceEndsAFitAtACheckOnly) {
   EXPECT_EQ(fitted.best_iteration, 20);
 }
 
+// Each iteration of the problem takes a second.
+void CountSeconds(Problem& problem, double& now) {
+  problem.fit.clock = [&now] { return now; };
+  problem.change = [&now](int, at::Tensor loss) {
+    ++now;
+    return loss;
+  };
+}
+
+TEST_F(OptimiseTest, ItStopsWhenItsTimeIsOverAndKeepsTheBest) {
+  Problem problem;
+  double now = 1000;
+  CountSeconds(problem, now);
+  problem.fit.optimiser.set_iterations(1000000);
+  problem.fit.optimiser.set_seconds(70.5);
+  const Optimised fitted = Optimise(problem.fit).value();
+  EXPECT_EQ(fitted.iterations, 71);
+  EXPECT_EQ(fitted.Remark(), "stopped after 70.5 seconds, iteration 71 of 1000000");
+  EXPECT_LT(fitted.error, 0.7 * fitted.start_error);
+  // The last tensors were measured although no check was due, and had a small rate.
+  EXPECT_EQ(fitted.curve.back().iterations, 71);
+  EXPECT_FALSE(std::isnan(fitted.curve.back().error));
+  EXPECT_NEAR(fitted.curve.back().rate, 0.001, 1e-4);
+  EXPECT_GT(fitted.curve[2].rate, 0.03);  // at iteration 20
+}
+
+TEST_F(OptimiseTest, ARunThatGoesOnHasTheTimeThatIsLeft) {
+  const auto run = [&](int killed_at) {
+    Checkpoints checkpoints(Keeping(true));
+    Problem problem;
+    double now = killed_at > 0 ? 1000 : 5;
+    CountSeconds(problem, now);
+    const auto counts = problem.change;
+    problem.change = [&](int iteration, at::Tensor loss) -> absl::StatusOr<at::Tensor> {
+      if (iteration == killed_at) return absl::AbortedError("killed");
+      return counts(iteration, loss);
+    };
+    problem.fit.optimiser.set_seconds(120);
+    problem.fit.checkpoints = &checkpoints;
+    return Optimise(problem.fit);
+  };
+  ASSERT_TRUE(absl::IsAborted(run(110).status()));
+  EXPECT_EQ(run(-1)->iterations, 120);  // 100 of them before the last checkpoint
+  const Optimised done = run(-1).value();
+  EXPECT_EQ(done.iterations, 120) << "a fit that its time ended is not fitted again";
+  EXPECT_EQ(done.Remark(), "stopped after 120 seconds, iteration 120 of 230");
+}
+
 TEST_F(OptimiseTest, WithoutPatienceItRunsAllIterations) {
   Problem problem;
   problem.fit.held_out = []() -> absl::StatusOr<double> { return 1.0; };
@@ -361,19 +392,6 @@ TEST_F(OptimiseTest, WithoutHeldOutRowsTheLastTensorsAreTheResult) {
   EXPECT_EQ(fitted.best_iteration, kIterations);
   EXPECT_TRUE(fitted.tensors.at("point").equal(problem.fit.tensors.at("point")));
   EXPECT_TRUE(std::isnan(fitted.error));
-}
-
-TEST(MemoryAdviceTest, AFullDeviceSaysWhatWouldHelp) {
-  const absl::Status full =
-      absl::ResourceExhaustedError("training: the memory of the device is full");
-  EXPECT_EQ(WithMemoryAdvice(full, 2e9).message(),
-            "training: the memory of the device is full; allow more than --device_memory_max=2e+09 "
-            "bytes, or give the recipe smaller batches (optimiser.batch) or fewer rows");
-  EXPECT_THAT(std::string(WithMemoryAdvice(full, 0).message()),
-              HasSubstr("full; free what other processes hold of it, or give the recipe"));
-  EXPECT_TRUE(absl::IsResourceExhausted(WithMemoryAdvice(full, 0)));
-  EXPECT_EQ(WithMemoryAdvice(absl::InternalError("else"), 2e9), absl::InternalError("else"));
-  EXPECT_TRUE(WithMemoryAdvice(absl::OkStatus(), 2e9).ok());
 }
 
 }  // namespace
