@@ -25,7 +25,7 @@ class AsyncConnection:
     """One address: the channel, and the loop that follows retry.py. Belongs to one event loop, after its end to the next."""
 
     def __init__(self, address: str, receive_bytes_max: int) -> None:
-        self._address = address
+        self._address = wire.checked(address)
         self._receive_bytes_max = receive_bytes_max
         self._channel: grpc.aio.Channel | None = None  # opened within the event loop
         self._loop: asyncio.AbstractEventLoop | None = None  # of the channel

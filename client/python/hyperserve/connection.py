@@ -22,6 +22,7 @@ from hyperserve.wire import (
     Reply,
     Request,
     channel_options,
+    checked,
     failure_of,
     no_connection,
 )
@@ -33,7 +34,7 @@ _BROKEN = (grpc.ChannelConnectivity.TRANSIENT_FAILURE.value[0], grpc.ChannelConn
 
 class Connection:
     def __init__(self, address: str, receive_bytes_max: int) -> None:
-        self._address = address
+        self._address = checked(address)
         self._channel = grpc.insecure_channel(address, channel_options(receive_bytes_max))
         # The calls that grpc.aio and C++ have in public. What the sync channel has in public, `subscribe`, keeps a thread
         # that reports errors of its own when the channel is closed.

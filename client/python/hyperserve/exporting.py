@@ -57,7 +57,7 @@ def export(
     import torch
 
     from hyperserve.torch_modules import Converter
-    from hyperserve.torch_running import apply, at_depth, beside, conditions_of, double, example_rows, far
+    from hyperserve.torch_running import apply, at_depth, beside, conditions_of, double, example_rows, far, try_out
 
     module, stem, head = _parts(module, stem, head)
     kind = kind or ("flow" if head is None else "classifier")
@@ -66,16 +66,24 @@ def export(
     dtype = written_dtype((module, stem, head))
     stem, head = (part if part is None else double(part, name) for name, part in (("stem", stem), ("head", head)))
     x, lists = example_rows(example), {name: LayerList(name) for name in ("stem", "field", "head")}
+
+    def add(part: Any, name: str, z: Any, s: Any) -> Any:
+        try:
+            return Converter(lists[name], dtype).add(part, name, z, s)
+        except RuntimeError:
+            try_out(part, name, z, s)
+            raise
+
     begin, length = span[0], span[1] - span[0]
     with torch.no_grad():
         depths = torch.linspace(*span, len(x), dtype=torch.float64)  # another one in each row
         s = beside(depths, None if condition is None else example_rows(condition))
-        z = x if stem is None else Converter(lists["stem"], dtype).add(stem, "stem", x, depths)
-        slope = Converter(lists["field"], dtype).add(field, "field", z, s)
+        z = x if stem is None else add(stem, "stem", x, depths)
+        slope = add(field, "field", z, s)
         if slope.shape != z.shape:
             raise ValueError(f"the field maps {tuple(z.shape)} to {tuple(slope.shape)}; it must keep the shape")
         if head is not None:
-            Converter(lists["head"], dtype).add(head, "head", z, depths)
+            add(head, "head", z, depths)
             end = z + length * apply(field, z, at_depth(begin, s))
             answers = head(end)
     spec: dict[str, Any] = {"format": 1, "kind": kind, "span": list(span)}

@@ -228,6 +228,8 @@ def _solve_request(
     else:
         request.state.CopyFrom(to_wire(state, _double(options)))
     if span is not None:
+        if np.shape(span) != (2,):
+            raise ValueError(f"span={span!r}; two depths are wanted, where the solve begins and where it ends")
         begin, end = span
         request.span.CopyFrom(v1.Span(begin=begin, end=end))
     return request

@@ -95,6 +95,15 @@ def apply(module: Any, z: Any, s: Any) -> Any:
     return torch.cat(rows)
 
 
+def try_out(module: Any, path: str, z: Any, s: Any) -> None:
+    """NotExportable with the module's own words where it fails on the example."""
+    try:
+        apply(module, z, s)
+    except RuntimeError as error:
+        raise refuse(path, module, f"it fails on rows of shape {tuple(z.shape[1:])}, as the example has or the part before "
+                     f"makes them: {error}. A forward is forward(x), forward(t, x) or forward(t, x, condition)") from error  # fmt: skip
+
+
 def double(module: Any, path: str, conditional: bool = False) -> Any:
     """A copy to compare with, in eval mode. NotExportable names what computes beside a forward, which no tensor shows."""
     if not isinstance(module, nn.Module):

@@ -103,6 +103,12 @@ ELSEWHERE = Failure(
 )
 
 
+def checked(address: str) -> str:
+    if not isinstance(address, str):
+        raise TypeError(f"address={address!r}; HOST:PORT is wanted, as in '127.0.0.1:8500'")
+    return address
+
+
 def no_connection(address: str) -> Failure:
     words = f"no connection to {address}"
     if "://" in address or not re.search(r"^unix|:[0-9]+$", address):

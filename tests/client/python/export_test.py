@@ -257,6 +257,23 @@ def test_a_field_that_changes_the_shape(tmp_path):
         export(mlp(2, 8, 3), tmp_path / "mine")
 
 
+class StateFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x, t):
+        return torch.tanh(self.layer(x)) * t
+
+
+@pytest.mark.parametrize("field, shape, words", [
+    (StateFirst(), (4, 2), r"field \(StateFirst\): it fails on rows of shape \(2,\).* forward\(t, x\)"),
+    (nn.Sequential(nn.Linear(2, 2)), (4, 3), r"field \(Sequential\): it fails on rows of shape \(3,\).*multiplied")])
+def test_a_field_that_fails_on_the_example(field, shape, words, tmp_path):
+    with pytest.raises(NotExportable, match=words):
+        hyperserve.export(field, tmp_path / "m", example=torch.randn(shape))
+
+
 def test_a_served_model_that_differs_is_removed(tmp_path, monkeypatch):
     def write(path, tensors):
         write_safetensors(path, {name: tensor * np.float32(1.00001) for name, tensor in tensors.items()})

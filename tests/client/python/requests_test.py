@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import hyperserve
 from hyperserve import requests, wire
 
 STATE = np.zeros((2, 2))
@@ -28,7 +29,8 @@ def solve(span=None, **options):
     (TypeError, "model=5: ", lambda: requests.sample(5, 1, 0, 0, False, {})),
     (ValueError, "model='.ud800': ", lambda: requests.sample("\ud800", 1, 0, 0, False, {})),
     (TypeError, "plan=5: a text is wanted, as in 'euler:4'", lambda: sample(plan=5)),
-    (ValueError, "unpack", lambda: solve(span=(0, 0.5, 1))),
+    (ValueError, "two depths are wanted", lambda: solve(span=(0, 0.5, 1))),
+    (ValueError, "span=.0.; two depths", lambda: solve(span=[0])),
 ])
 def test_what_cannot_be_sent_is_named(kind, words, call):
     with pytest.raises(kind, match=words):
@@ -47,3 +49,9 @@ def test_options_that_are_none_are_absent():
 ])
 def test_an_address_without_a_port_is_told(address, hint):
     assert ("an address is HOST:PORT" in wire.no_connection(address).message) == hint
+
+
+@pytest.mark.parametrize("client", [hyperserve.Client, hyperserve.AsyncClient])
+def test_an_address_that_is_no_text_is_named(client):
+    with pytest.raises(TypeError, match="address=8500; HOST:PORT is wanted, as in '127.0.0.1:8500'"):
+        client(8500)
