@@ -80,7 +80,7 @@ class Peer:
 
     def rows(self, count):
         if self.images:
-            return torch.randint(0, 256, (count, 1, 28, 28), dtype=torch.uint8)
+            return (torch.arange(count * 784).reshape(count, 1, 28, 28) * 37 % 256).to(torch.uint8)  # those of bench_solve
         return torch.randn(count, 2)
 
     def solve(self, plan, rows):
