@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kOneStep = 0;  // the only work of a bucket
 
-// What a step depends on beside the model and the correction.
+// What a step depends on beside the model and the correction: its depth and its size are numbers
+// in places, so one serves every grid.
 BatchSpec StepOf(const BatchSpec& spec) {
   return {.model = nullptr,
           .correction = nullptr,
@@ -36,8 +37,8 @@ absl::Status StepGraphs::Supports(const BatchSpec& spec, int64_t rows) const {
   if (spec.tier == Tier::kFast) return absl::UnimplementedError("its tiers are exact and double");
   if (!SlotRunSupports(spec)) {
     return absl::UnimplementedError(
-        "steps with control signals, guidance, densities, derivatives, saved states or depths, on "
-        "a grid, or of a field.pt2, are not captured");
+        "steps with control signals, guidance, densities, derivatives, saved states or depths, or "
+        "of a field.pt2, are not captured");
   }
   const auto found = works_.Find(spec, Bucket(rows));
   if (!found.empty()) return found.at(kOneStep).status;

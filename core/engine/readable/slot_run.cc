@@ -355,8 +355,8 @@ class SlotRun final : public Run {
 bool SlotRunSupports(const BatchSpec& spec) {
   const SolveOptions options = OptionsOf(spec);
   const ModelSpec& model = spec.model->spec();
-  return spec.knots.empty() && spec.guidance == 0 && !model.field_package && spec.grid.uniform() &&
-         spec.save_at.empty() && !spec.want_depth && spec.log_density == LogDensity::kNone &&
+  return spec.knots.empty() && spec.guidance == 0 && !model.field_package && spec.save_at.empty() &&
+         !spec.want_depth && spec.log_density == LogDensity::kNone &&
          spec.derivative == Derivative::kNone && options.s0 < options.s1 &&
          !RunsFromTable(spec.method.method);
 }

@@ -188,14 +188,12 @@ void SlotSteps::Put(const SlotStarts& starts, int64_t first, int64_t bucket,
 }
 
 void SlotSteps::BeginFixed(const std::vector<FixedPlace>& places) {
-  const double span = options_.s1 - options_.s0;
   const auto depth = [&](const FixedPlace& place) {
-    return options_.s0 + span * static_cast<double>(place.step) / static_cast<double>(place.steps);
+    return DepthOfStep(options_, place.step, place.steps);
   };
-  const auto eps = [&](FixedPlace place) {
-    const double s = depth(place);
-    place.step += 1;
-    return StepTo(s, place.step == place.steps ? options_.s1 : depth(place), options_.s1).eps;
+  const auto eps = [&](const FixedPlace& place) {
+    const double end = DepthOfStep(options_, place.step + 1, place.steps);
+    return StepTo(depth(place), end, options_.s1).eps;
   };
   clock_ = {.s1 = options_.s1, .order = options_.tableau.order};
   const bool together =

@@ -90,6 +90,7 @@ TEST_F(NoWaitsTest, AFixedPlanOfAFlow) {
   for (const int64_t rows : {1, 256}) {
     PlannedSolve solve{.model = flow,
                        .plan = Fixed(Method::kRk4, 3),
+                       .tier = Tier::kDouble,
                        .entry = Entry::kState,
                        .direction = Direction::kNoiseToData};
     ExpectNoWaits(solve, NormalRows(rows, {2}, 3));
@@ -106,6 +107,7 @@ TEST_F(NoWaitsTest, AFixedPlanOfImages) {
     ExpectNoWaits({.model = model,
                    .correction = correction,
                    .plan = Hypersolved(Method::kEuler, 2),
+                   .tier = Tier::kDouble,
                    .want_outputs = true},
                   NormalRows(rows, {1, 12, 12}, 5));
   }

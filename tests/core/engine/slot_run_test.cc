@@ -19,6 +19,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/row_status.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
@@ -27,6 +28,12 @@ namespace hyperserve {
 namespace {
 
 bool Never() { return false; }
+
+FixedPlan Cosine(int steps) {
+  FixedPlan plan = Fixed(Method::kRk4, steps);
+  plan.grid.kind = StepGrid::Kind::kCosine;
+  return plan;
+}
 
 class SlotRunTest : public testing::Test {
  protected:
@@ -113,6 +120,21 @@ TEST_F(SlotRunTest, FixedPlans) {
   ExpectAsServed(hypersolved, rows, kRounding);
 }
 
+TEST_F(SlotRunTest, PlansOnAGrid) {
+  const HostTensor rows = NormalRows(7, {2}, 3);
+  for (const StepGrid& grid :
+       {StepGrid{.kind = StepGrid::Kind::kCosine},
+        StepGrid{.kind = StepGrid::Kind::kSway, .sway = -0.75},
+        StepGrid{.kind = StepGrid::Kind::kListed, .shares = {0, 0.1, 0.5, 1}}}) {
+    FixedPlan plan = Fixed(Method::kRk4, 3);
+    plan.grid = grid;
+    ExpectAsServed(Flow(plan, Direction::kDataToNoise), rows, kRounding);
+    plan = Hypersolved(Method::kHeun, 3);
+    plan.grid = grid;
+    ExpectAsServed(Flow(plan, Direction::kNoiseToData), rows, kRounding);
+  }
+}
+
 TEST_F(SlotRunTest, AdaptivePlans) {
   const HostTensor rows = NormalRows(7, {2}, 3, 2.0);
   for (const Direction direction : {Direction::kDataToNoise, Direction::kNoiseToData}) {
@@ -161,6 +183,7 @@ TEST_F(SlotRunTest, SegmentsJoinAndLeave) {
   const HostTensor a = NormalRows(20, {2}, 3), b = NormalRows(9, {2}, 4), c = NormalRows(3, {2}, 5);
   for (const auto& [first, second] :
        {std::pair{Flow(Fixed(Method::kRk4, 5)), Flow(Fixed(Method::kRk4, 2))},
+        std::pair{Flow(Cosine(5)), Flow(Cosine(2))},
         std::pair{Flow(Dopri5(1e-8)), Flow(Dopri5(1e-3))}}) {
     const auto run = StartRun(SpecOf(first), 32);
     const int64_t room = run->room();

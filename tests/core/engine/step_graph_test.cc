@@ -18,6 +18,7 @@
 #include "core/plan/method.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_control.h"
+#include "core/plan/step_grid.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/testing/planned_solve.h"
 #include "tests/testing/random_model.h"
@@ -99,6 +100,19 @@ TEST_P(StepGraphTest, FixedPlansOfFlows) {
     ExpectSameBits(Flow(Hypersolved(Method::kHeun, 2), Direction::kNoiseToData, tier), rows, 8);
     ExpectSameBits(Flow(Fixed(Method::kEuler, 1), Direction::kDataToNoise, tier),
                    {NormalRows(1, {2}, 6)}, 1);
+  }
+}
+
+// They start the steps that were captured for equal ones.
+TEST_P(StepGraphTest, PlansOnAGrid) {
+  const std::vector<HostTensor> rows = {NormalRows(3, {2}, 3), NormalRows(4, {2}, 4)};
+  for (FixedPlan plan : {Fixed(Method::kRk4, 3), Hypersolved(Method::kHeun, 2)}) {
+    const PlannedSolve equal = Flow(plan, Direction::kNoiseToData, Tier::kDouble);
+    plan.grid.kind = StepGrid::Kind::kCosine;
+    const PlannedSolve solve = Flow(plan, Direction::kNoiseToData, Tier::kDouble);
+    const std::vector<std::string> step_by_step = Solved(solve, rows, 8, "readable");
+    ASSERT_TRUE(runtime_->WarmUp(SpecOf(equal, Dtype::kF64), ControlOf(equal), 8, Never).ok());
+    EXPECT_TRUE(Solved(solve, rows, 8, "graph") == step_by_step);
   }
 }
 
