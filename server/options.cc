@@ -139,6 +139,7 @@ CallLimits LimitsOf(const Options& options) {
           .request_bytes_max = options.queue_bytes_max,
           .request_macs_max = options.pending_macs_max,
           .batch_macs_max = options.batch_macs_max,
+          .live_runs_max = options.live_runs_max,
           .steps_max = options.steps_max,
           .save_at_max = options.save_at_max,
           .reply_bytes_default = options.reply_bytes_default,

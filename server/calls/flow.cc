@@ -192,8 +192,8 @@ absl::StatusOr<Prepared> Prepare(const LogProbAsk& ask, std::shared_ptr<const Se
   const int64_t reply_bytes =
       DensityBytes(model) + GradientNumbers(ask, job) * static_cast<int64_t>(DtypeSize(reply));
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows, reply_bytes, ask.terms, limits, kFewerRows));
-  job.row_bytes = DensityBytes(model) + KeptRowBytes(job) +
-                  GradientNumbers(ask, job) * NumberBytes(job.plan.plan.tier);
+  job.row_bytes = DensityBytes(model) + GradientNumbers(ask, job) * NumberBytes(job.plan.plan.tier);
+  job.kept_row_bytes = KeptRowBytes(job);
   return Assemble(std::move(job), limits);
 }
 

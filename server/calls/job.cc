@@ -71,6 +71,16 @@ bool IsStepMapInDouble(const Job& job) {
   return job.task.log_density && plan.hypersolved() && plan.tier == Tier::kExact;
 }
 
+// Rows whose evaluation of f stays within batch_macs_max, a power of two. The way to the end and
+// the way back of a kVjp are calls by themselves: one pass at a time.
+int64_t BatchRows(const Job& job, double evaluation_macs, const CallLimits& limits) {
+  const bool apart = job.task.derivative == Derivative::kVjp;
+  const double together =
+      evaluation_macs / static_cast<double>(apart ? PassesOf(Derivative::kVjp) : 1);
+  const double rows = std::clamp(limits.batch_macs_max / std::max(together, 1.0), 1.0, 1e9);
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
+}
+
 }  // namespace
 
 RowCost PredictRow(const Job& job) {
@@ -114,15 +124,22 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
   const size_t inputs = job.data.bytes.size() + job.condition.bytes.size() +
                         job.guidance.bytes.size() + job.vector.bytes.size() +
                         job.condition_vector.bytes.size();
-  JobSize size{.bytes = static_cast<int64_t>(inputs) + job.rows * job.row_bytes};
+  JobSize size{.row = PredictRow(job)};
+  const double row_macs = size.row.macs();
+  // The time of a batch is bounded, so a MAC in double counts as several. `macs` below stays exact.
+  if (job.plan.plan.tier == Tier::kDouble || IsStepMapInDouble(job)) {
+    size.row.evaluation_macs *= kDoubleSlowdown;
+  }
+  size.batch_rows_max = BatchRows(job, size.row.evaluation_macs, limits);
+  const int64_t under_way = std::min(job.rows, size.batch_rows_max * limits.live_runs_max);
+  size.bytes =
+      static_cast<int64_t>(inputs) + job.rows * job.row_bytes + under_way * job.kept_row_bytes;
   if (size.bytes > limits.request_bytes_max) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the request needs %d bytes of inputs and outputs (%d rows, %d each), more "
                         "than queue_bytes_max = %d; send fewer rows in one request",
                         size.bytes, job.rows, size.bytes / job.rows, limits.request_bytes_max));
   }
-  size.row = PredictRow(job);
-  const double row_macs = size.row.macs();
   const auto rows = static_cast<double>(job.rows);
   if (rows * row_macs > limits.request_macs_max) {
     return absl::InvalidArgumentError(
@@ -132,16 +149,6 @@ absl::StatusOr<JobSize> SizeOf(const Job& job, const CallLimits& limits) {
                         rows * row_macs, job.rows, row_macs, limits.request_macs_max));
   }
   size.macs = static_cast<int64_t>(rows * row_macs);
-  // The time of a batch is bounded, so a MAC in double counts as several. `macs` above stays exact.
-  if (job.plan.plan.tier == Tier::kDouble || IsStepMapInDouble(job)) {
-    size.row.evaluation_macs *= kDoubleSlowdown;
-  }
-  // The way to the end and the way back of a kVjp are calls by themselves: one pass at a time.
-  const double together =
-      size.row.evaluation_macs /
-      static_cast<double>(job.task.derivative == Derivative::kVjp ? PassesOf(Derivative::kVjp) : 1);
-  const double batch_rows = std::clamp(limits.batch_macs_max / std::max(together, 1.0), 1.0, 1e9);
-  size.batch_rows_max = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch_rows)));
   return size;
 }
 

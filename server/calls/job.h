@@ -28,6 +28,7 @@ struct Job {
   uint64_t first_row = 0;                         // for Entry::kNoise and for probes
   uint64_t probe_seed = 0;                        // where the log-density is estimated
   int64_t row_bytes = 0;                          // of one row in the answer
+  int64_t kept_row_bytes = 0;                     // beside it, of a row that is under way
 };
 
 // The predicted cost of one row, in multiply-accumulates (MACs). The evaluations of a fixed plan
@@ -47,7 +48,7 @@ RowCost PredictRow(const Job& job);
 
 // What admission counts.
 struct JobSize {
-  int64_t bytes = 0;           // of inputs and outputs of all rows
+  int64_t bytes = 0;           // of inputs and outputs of all rows, and of what is kept at once
   int64_t macs = 0;            // predicted for all rows
   RowCost row;                 // of one row; in tier double as float32 MACs of the same time
   int64_t batch_rows_max = 0;  // rows whose evaluation of f stays within batch_macs_max

@@ -13,6 +13,7 @@ struct CallLimits {
   int64_t request_bytes_max = 0;  // inputs and outputs of one request or chunk
   double request_macs_max = 0;    // predicted MACs of one request or chunk
   double batch_macs_max = 0;      // MACs of one evaluation of f on a batch
+  int64_t live_runs_max = 0;      // batches under way at once
   int64_t steps_max = 0;          // K of a fixed plan, and steps of an adaptive row
   int64_t save_at_max = 0;        // depths of one Solve
   int64_t reply_bytes_default = 0;

@@ -179,7 +179,8 @@ absl::StatusOr<Prepared> Prepare(const SolveAsk& ask, std::shared_ptr<const Serv
                                                    limits.request_rows_max));
   HS_RETURN_IF_ERROR(TakeVectors(ask, limits, job));
   HS_ASSIGN_OR_RETURN(const Dtype reply, ReplyDtype(ask.terms, tier));
-  job.row_bytes = RowBytes(ask, job, NumberBytes(tier)) + KeptRowBytes(job);
+  job.row_bytes = RowBytes(ask, job, NumberBytes(tier));
+  job.kept_row_bytes = KeptRowBytes(job);
   HS_RETURN_IF_ERROR(CheckReplyFits(job.rows,
                                     RowBytes(ask, job, static_cast<int64_t>(DtypeSize(reply))),
                                     ask.terms, limits, kFewerRows));

@@ -142,6 +142,7 @@ TEST(LimitsOf, AreThoseOfThePage) {
   const CallLimits limits = LimitsOf({.queue_bytes_max = 1,
                                       .pending_macs_max = 2,
                                       .batch_macs_max = 3,
+                                      .live_runs_max = 17,
                                       .request_rows_max = 4,
                                       .steps_max = 5,
                                       .save_at_max = 6,
@@ -155,6 +156,7 @@ TEST(LimitsOf, AreThoseOfThePage) {
   EXPECT_EQ(limits.request_bytes_max, 1);
   EXPECT_EQ(limits.request_macs_max, 2);
   EXPECT_EQ(limits.batch_macs_max, 3);
+  EXPECT_EQ(limits.live_runs_max, 17);
   EXPECT_EQ(limits.request_rows_max, 4);
   EXPECT_EQ(limits.steps_max, 5);
   EXPECT_EQ(limits.save_at_max, 6);

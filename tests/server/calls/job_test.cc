@@ -127,6 +127,18 @@ TEST_F(JobTest, BoundsARequestAndItsBatches) {
                                    "more than queue_bytes_max"));
 }
 
+TEST_F(JobTest, WhatIsKeptOfARowCountsForTheRowsUnderWay) {
+  Ask("euler:10");
+  job_.rows = 100;
+  job_.row_bytes = 3;
+  job_.kept_row_bytes = 1000;
+  CallLimits limits = LimitsWith({.live_runs_max = 5});
+  limits.batch_macs_max = 4 * Field();
+  EXPECT_EQ(SizeOf(job_, limits)->bytes, 300 + 4 * 5 * 1000);
+  job_.rows = 7;
+  EXPECT_EQ(SizeOf(job_, limits)->bytes, 21 + 7 * 1000);
+}
+
 TEST_F(JobTest, ABatchIsBoundByThePassesThatGoTogether) {
   Ask("euler:10");
   CallLimits limits = LimitsWith();
