@@ -1,6 +1,13 @@
 // The subcommands for bounds of single rows.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status.h"
+#include "core/io/file.h"
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/model/repository/generation_files.h"
@@ -33,6 +40,19 @@ absl::StatusOr<LearnedFolder> FindLearned(const TrainingRun& run) {
                          .generation_folder = absl::StrCat(folder, "/", *generation)};
   }
   return absl::NotFoundError(absl::StrCat(run.model_folder, " has no learned solver"));
+}
+
+// What was measured of the model's own plans; empty where nothing was.
+absl::StatusOr<std::vector<PlanCalibration>> ClassicalPlans(const TrainingRun& run,
+                                                            const Model& model) {
+  const std::string path = run.model_folder + "/calibration.json";
+  const absl::StatusOr<std::string> json = ReadFile(path, kCalibrationBytesMax);
+  if (absl::IsNotFound(json.status())) return std::vector<PlanCalibration>();
+  HS_RETURN_IF_ERROR(json.status());
+  auto calibration = ParseCalibration(*json);
+  if (!calibration.ok()) return Annotate(calibration.status(), path);
+  if (calibration->base_digest == model.base_digest()) return std::move(calibration->plans);
+  return absl::FailedPreconditionError(absl::StrCat(path, " was measured on another base"));
 }
 
 }  // namespace
@@ -83,10 +103,13 @@ absl::Status ShowCoverage(const CommandOptions& options) {
                                         coverage.solver->spec().direction, options.data));
   const int64_t rows = options.rows > 0 ? options.rows : run->recipe.calibrate().rows();
   HS_ASSIGN_OR_RETURN(const SolveInputs held_out, source.HeldOut(rows));
+  HS_ASSIGN_OR_RETURN(coverage.classical, ClassicalPlans(*run, *model));
   HS_ASSIGN_OR_RETURN(const auto plans, SolveWithBounds(coverage, calibration, held_out));
+  coverage.classical.clear();  // of shifted rows the bounds alone are told
   absl::PrintF(
       "%s, %d held-out rows, truth %s\n%s\none plan for all rows and plans per row, at a 99th "
-      "percentile asked for\n%s",
+      "percentile asked for\nfree, reused, paid: with the true errors known; tuned, reus.: a "
+      "threshold for each plan, all paid and evaluations reused; serv.: as served\n%s",
       run->recipe.name(), held_out.count(), PrintPlan(coverage.truth), CoverageTable(plans),
       SavingsTable(plans));
   for (const ShiftedRows& shifted : Shifted(held_out)) {

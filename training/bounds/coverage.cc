@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/engine/batch_spec.h"
 #include "core/engine/plan_error.h"
@@ -18,6 +18,8 @@
 #include "core/model/repository/choose_plan.h"
 #include "core/model/spec/spec.h"
 #include "core/plan/method.h"
+#include "training/bounds/oracle.h"
+#include "training/bounds/tune.h"
 #include "training/measure/measure.h"
 
 namespace hyperserve {
@@ -28,49 +30,23 @@ constexpr double kNoise = 0.2;
 constexpr uint64_t kNoiseSeed = 5;
 constexpr double kStretch = 1.5;
 
-// The nearest rank: this share of the values is at most the result.
-double Quantile(std::vector<double> values, double share) {
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max<size_t>(rank, 1) - 1);
-  std::nth_element(values.begin(), place, values.end());
-  return *place;
-}
-
 double MeanLog(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += std::log(std::max(value, 1e-30));
   return sum / static_cast<double>(values.size());
 }
 
-// What the plans per row come to on every second row, from `first` on.
-struct Outcome {
-  double p99 = 0, macs = 0;
-};
-Outcome Alone(const BoundedPlan& plan, size_t first) {
-  std::vector<double> errors;
-  for (size_t row = first; row < plan.errors.size(); row += 2) errors.push_back(plan.errors[row]);
-  // Without bounds, the plan does not pay for distances.
-  return {.p99 = Quantile(std::move(errors), 0.99), .macs = plan.calibration.macs};
+Outcome Alone(const BoundedPlan& plan, size_t first) { return OutcomeOf({&plan}, {0}, {}, first); }
+
+// As it is served: all plans of a ladder have the same target.
+Outcome PerRow(const Ladder& ladder, double target, size_t first) {
+  return OutcomeOf(ladder, std::vector<double>(ladder.size(), target), {.distances = true}, first);
 }
 
-Outcome PerRow(const std::vector<const BoundedPlan*>& ladder, double target, size_t first) {
-  std::vector<double> errors;
-  double macs = 0;
-  for (size_t row = first; row < ladder.front()->errors.size(); row += 2) {
-    size_t i = 0;
-    for (; i + 1 < ladder.size() && !(ladder[i]->bounds[row] <= target); ++i)
-      macs += ladder[i]->macs;
-    macs += i + 1 < ladder.size() ? ladder[i]->macs : ladder[i]->calibration.macs;
-    errors.push_back(ladder[i]->errors[row]);
-  }
-  const auto rows = static_cast<double>(errors.size());
-  return {.p99 = Quantile(std::move(errors), 0.99), .macs = macs / rows};
-}
-
-std::vector<const BoundedPlan*> LadderOf(const std::vector<BoundedPlan>& plans, double target) {
+Ladder LadderOf(const std::vector<BoundedPlan>& plans, double target) {
   std::vector<PlanOption> options;
   for (const BoundedPlan& plan : plans) options.push_back({.measured = &plan.calibration});
-  std::vector<const BoundedPlan*> ladder;
+  Ladder ladder;
   const auto chosen = ChooseLadder(target, options);
   if (!chosen.ok()) return ladder;
   for (const PlanOption& option : *chosen) {
@@ -107,7 +83,7 @@ std::vector<Ask> Asks(const std::vector<BoundedPlan>& plans) {
 }
 
 struct PerRowPlans {
-  std::vector<const BoundedPlan*> ladder;  // empty: none has fewer MACs than the plan alone
+  Ladder ladder;  // empty: none has fewer MACs than the plan alone
   double target = 0;
 };
 
@@ -126,6 +102,28 @@ PerRowPlans FewestMacs(const std::vector<BoundedPlan>& plans, const Ask& ask) {
     best_macs = outcome.macs;
   }
   return best;
+}
+
+// The plans to solve by; SolveWithBounds says which. The truth itself has no error here.
+std::vector<PlanCalibration> PlansOfUse(const CoverageOptions& options,
+                                        const Calibration& calibration) {
+  std::vector<PlanCalibration> plans = options.classical;
+  plans.insert(plans.end(), calibration.plans.begin(), calibration.plans.end());
+  std::erase_if(plans, [&](const PlanCalibration& one) {
+    const bool of_use = one.plan.hypersolved() ? one.bound.has_value() : one.plan != options.truth;
+    return !of_use || one.plan.tier != Tier::kExact;
+  });
+  std::stable_sort(
+      plans.begin(), plans.end(),
+      [](const PlanCalibration& a, const PlanCalibration& b) { return a.macs < b.macs; });
+  double least = std::numeric_limits<double>::infinity();
+  std::erase_if(plans, [&](const PlanCalibration& one) {
+    const double tail = one.error_p99 > 0 ? one.error_p99 : one.error_max;  // of older files
+    const bool beaten = tail >= least;
+    least = std::min(least, tail);
+    return beaten && !one.plan.hypersolved();
+  });
+  return plans;
 }
 
 SolveInputs Turned(const SolveInputs& rows) {
@@ -188,24 +186,28 @@ absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& 
               .direction = options.solver->spec().direction,
               .batch = options.batch};
   HS_ASSIGN_OR_RETURN(const Solution reference, RunSolve(*options.runtime, solve, rows));
-  solve.correction = options.solver;
-  solve.want_distance = true;
   std::vector<BoundedPlan> plans;
-  for (const PlanCalibration& measured : calibration.plans) {
-    if (!measured.bound || measured.plan.tier != Tier::kExact) continue;
+  for (const PlanCalibration& measured : PlansOfUse(options, calibration)) {
+    const bool learned = measured.bound.has_value();
+    solve.correction = learned ? options.solver : nullptr;
+    solve.want_distance = learned;
     solve.plan = measured.plan;
     HS_ASSIGN_OR_RETURN(const Solution solution, RunSolve(*options.runtime, solve, rows));
     BoundedPlan& plan = plans.emplace_back();
     plan.calibration = measured;
     plan.errors = ErrorAgainst(reference, solution).rows;
+    plan.macs = measured.macs;
+    if (!learned) continue;
     for (const double distance : solution.distance) {
       plan.bounds.push_back(measured.bound->factor * distance);
     }
-    plan.macs =
-        measured.macs +
-        static_cast<double>(options.solver->table(measured.plan.fixed()->steps)->distance_macs);
+    const int evaluations = measured.plan.fixed()->steps;
+    plan.macs += static_cast<double>(options.solver->table(evaluations)->distance_macs);
+    plan.evaluation_macs =
+        static_cast<double>(evaluations) * static_cast<double>(options.model->field_macs());
   }
-  if (!plans.empty()) return plans;
+  const auto bounded = [](const BoundedPlan& plan) { return plan.learned(); };
+  if (std::any_of(plans.begin(), plans.end(), bounded)) return plans;
   return absl::FailedPreconditionError(
       "no plan of this generation has a bound: `hyperserve-train bounds` makes the next one, which "
       "--from=FOLDER names until a daemon has examined it");
@@ -215,6 +217,7 @@ std::string CoverageTable(const std::vector<BoundedPlan>& plans) {
   std::string table = absl::StrFormat("%-12s %9s %10s %10s %10s %12s %10s\n", "plan", "coverage",
                                       "error", "error 95%", "bound", "bound/error", "constant");
   for (const BoundedPlan& plan : plans) {
+    if (!plan.learned()) continue;
     double kept = 0;
     for (size_t row = 0; row < plan.errors.size(); ++row) {
       kept += plan.errors[row] <= plan.bounds[row] ? 1 : 0;
@@ -231,24 +234,37 @@ std::string CoverageTable(const std::vector<BoundedPlan>& plans) {
 }
 
 std::string SavingsTable(const std::vector<BoundedPlan>& plans) {
-  std::string table = absl::StrFormat("%-12s %10s %10s %10s %8s %10s  %s\n", "plan", "asked",
-                                      "99 %", "per row", "MACs", "target", "plans per row");
+  std::string table =
+      absl::StrFormat("%-12s %10s %10s %8s %8s %8s %10s %8s %10s %8s %10s %8s  %s\n", "plan",
+                      "asked", "99 %", "free", "reused", "paid", "tuned 99 %", "MACs", "reus. 99 %",
+                      "MACs", "serv. 99 %", "MACs", "target, plans per row");
   for (const Ask& ask : Asks(plans)) {
     const Outcome odd = Alone(*ask.alone, 1);
-    absl::StrAppendFormat(&table, "%-12s %10.3e %10.3e ", PrintPlan(ask.alone->calibration.plan),
-                          ask.p99, odd.p99);
-    const PerRowPlans found = FewestMacs(plans, ask);
-    if (found.ladder.empty()) {
-      absl::StrAppendFormat(&table, "%10s %8s\n", "-", "no gain");
-      continue;
+    const auto saved = [&odd](double macs) { return 100 * (macs / odd.macs - 1); };
+    const OracleMacs oracles = MacsOfOracles(plans, *ask.alone, ask.p99, 0);
+    absl::StrAppendFormat(&table, "%-12s %10.3e %10.3e %7.0f%% %7.0f%% %7.0f%%",
+                          PrintPlan(ask.alone->calibration.plan), ask.p99, odd.p99,
+                          saved(oracles.free), saved(oracles.reused), saved(oracles.paid));
+    const auto add = [&](const Ladder& ladder, const std::vector<double>& thresholds, bool reused) {
+      if (ladder.empty()) {
+        absl::StrAppendFormat(&table, " %10s %8s", "-", "no gain");
+        return;
+      }
+      const Outcome outcome =
+          OutcomeOf(ladder, thresholds, {.reused = reused, .distances = true}, 1);
+      absl::StrAppendFormat(&table, " %10.3e %7.0f%%", outcome.p99, saved(outcome.macs));
+    };
+    for (const bool reused : {false, true}) {
+      const TunedLadder tuned = Tune(plans, *ask.alone, ask.p99, reused);
+      add(tuned.ladder, tuned.thresholds, reused);
     }
-    const Outcome outcome = PerRow(found.ladder, found.target, 1);
-    const std::string names =
-        absl::StrJoin(found.ladder, " ", [](std::string* out, const BoundedPlan* one) {
-          out->append(PrintPlan(one->calibration.plan));
-        });
-    absl::StrAppendFormat(&table, "%10.3e %7.0f%% %10.3e  %s\n", outcome.p99,
-                          100 * (outcome.macs / odd.macs - 1), found.target, names);
+    const PerRowPlans found = FewestMacs(plans, ask);
+    add(found.ladder, std::vector<double>(found.ladder.size(), found.target), false);
+    if (!found.ladder.empty()) absl::StrAppendFormat(&table, "  %.3e", found.target);
+    for (const BoundedPlan* plan : found.ladder) {
+      absl::StrAppend(&table, " ", PrintPlan(plan->calibration.plan));
+    }
+    table += "\n";
   }
   return table;
 }

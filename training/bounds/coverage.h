@@ -11,16 +11,10 @@
 #include "core/model/net/model.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/plan.h"
+#include "training/bounds/bounded_plan.h"
 #include "training/data/dataset.h"
 
 namespace hyperserve {
-
-// The plans of a learned solver that have a bound, on some rows.
-struct BoundedPlan {
-  PlanCalibration calibration;
-  std::vector<double> errors, bounds;  // of each row
-  double macs = 0;                     // of a row, with its distance
-};
 
 // Borrows the runtime for the call.
 struct CoverageOptions {
@@ -29,10 +23,12 @@ struct CoverageOptions {
   std::shared_ptr<const Hypersolver> solver;
   Plan truth;  // adaptive; solved in tier exact
   int64_t batch = 256;
+  std::vector<PlanCalibration> classical = {};  // what was measured of the model's own plans
 };
 
-// Solves the rows by every plan of the calibration that has a bound in tier exact. Fails as
-// RunSolve does; kFailedPrecondition also where no plan has a bound.
+// Solves the rows by every plan of the calibration that has a bound in tier exact, and by those
+// classical plans in tier exact that no cheaper plan is as exact as, by what was measured. By
+// ascending MACs. Fails as RunSolve does; kFailedPrecondition also where no plan has a bound.
 absl::StatusOr<std::vector<BoundedPlan>> SolveWithBounds(const CoverageOptions& options,
                                                          const Calibration& calibration,
                                                          const SolveInputs& rows);
@@ -42,8 +38,9 @@ std::string CoverageTable(const std::vector<BoundedPlan>& plans);
 
 // For the 99th percentile on the even rows of each plan that no cheaper one beats, and for some
 // between it and that of the plan before: the plans per row with the fewest MACs among those with
-// such a percentile, and what they and the plan alone come to on the odd rows. Precondition:
-// ascending MACs.
+// such a percentile, and what they and the plan alone come to on the odd rows. Beside it what
+// better ladders would save: of those that know the true errors (oracle.h), on the even rows; and
+// of those with thresholds of their own (tune.h), on the odd rows. Precondition: ascending MACs.
 std::string SavingsTable(const std::vector<BoundedPlan>& plans);
 
 // Rows of another kind, from U8 images [rows, 1, height, width]: turned by 30 degrees about the

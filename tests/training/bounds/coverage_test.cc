@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/plan.h"
+#include "training/bounds/bounded_plan.h"
 
 namespace hyperserve {
 namespace {
@@ -18,7 +19,7 @@ constexpr size_t kRows = 1000;
 
 // A plan whose bounds are its errors: `many` for 24 of 25 rows, `few` for the others.
 BoundedPlan MakePlan(const char* name, double many, double few, double macs) {
-  BoundedPlan plan{.macs = macs};
+  BoundedPlan plan{.macs = macs, .evaluation_macs = macs};
   plan.calibration.plan = ParsePlan(name).value();
   plan.calibration.error_p99 = few;
   plan.calibration.macs = macs;
@@ -44,7 +45,9 @@ TEST(SavingsTest, PlansPerRowCostLessBetweenThePercentilesOfTwoPlans) {
   for (const int line : {4, 5}) {
     // Each row pays for the cheap plan, one of 25 for the dear one too: 1.4e6 in the place of 1e7.
     EXPECT_THAT(lines[line], AllOf(HasSubstr("-86%"), HasSubstr("learned:1 learned:4")));
-    EXPECT_THAT(lines[line], HasSubstr("1.000e-03  1.000e-02")) << "99 % alone, and per row";
+    // Who knows the errors lets five of the twenty dear rows of 500 miss.
+    EXPECT_THAT(lines[line], HasSubstr("1.000e-03     -87%     -87%     -87%  1.000e-02"))
+        << "99 % alone, and per row";
   }
 }
 
