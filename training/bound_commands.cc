@@ -108,7 +108,8 @@ absl::Status ShowCoverage(const CommandOptions& options) {
   coverage.classical.clear();  // of shifted rows the bounds alone are told
   absl::PrintF(
       "%s, %d held-out rows, truth %s\n%s\none plan for all rows and plans per row, at a 99th "
-      "percentile asked for; free, reused and paid know the true errors\n%s",
+      "percentile asked for\nfree, reused, paid: with the true errors known; tuned, reus.: a "
+      "threshold for each plan, all paid and evaluations reused; serv.: as served\n%s",
       run->recipe.name(), held_out.count(), PrintPlan(coverage.truth), CoverageTable(plans),
       SavingsTable(plans));
   for (const ShiftedRows& shifted : Shifted(held_out)) {

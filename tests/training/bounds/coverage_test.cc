@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/plan.h"
+#include "training/bounds/bounded_plan.h"
 
 namespace hyperserve {
 namespace {

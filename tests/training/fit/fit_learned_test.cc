@@ -21,6 +21,7 @@
 #include "core/model/spec/spec.h"
 #include "core/plan/plan.h"
 #include "tests/training/fit/small_flow.h"
+#include "training/bounds/bounded_plan.h"
 #include "training/bounds/bounds.h"
 #include "training/bounds/coverage.h"
 #include "training/data/dataset.h"
