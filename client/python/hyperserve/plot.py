@@ -5,13 +5,14 @@ Each function draws on `axes`, or on new ones, and returns them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from hyperserve.arrays import as_numpy
 from hyperserve.catalog import ModelDetail
 from hyperserve.client import Client
+from hyperserve.requests import Options
 from hyperserve.results import SampleResult
 
 
@@ -38,17 +39,20 @@ def density(
     client: Client,
     model: str,
     *,
-    plan: str = "",
     bounds: tuple[float, float, float, float] = (-4.0, 4.0, -4.0, 4.0),
     points: int = 100,
     axes: Any = None,
+    **options: Unpack[Options],
 ) -> Any:
-    """The density of a flow in the plane, from points x points log-densities. bounds: left, right, bottom, top."""
+    """The density of a flow in the plane, from points x points log-densities. bounds: left, right, bottom, top.
+
+    `options` are those of `Client.log_prob`: plan, and of a conditional flow the condition, one for all points.
+    """
     left, right, bottom, top = bounds
     x, y = np.meshgrid(np.linspace(left, right, points), np.linspace(bottom, top, points))
     grid = np.stack([x.ravel(), y.ravel()], 1)
     rows_max = 8192  # of one call; the daemon's limit is at least that unless it was lowered
-    parts = [client.log_prob(model, grid[at : at + rows_max], plan=plan).log_prob for at in range(0, len(grid), rows_max)]
+    parts = [client.log_prob(model, grid[at : at + rows_max], **options).log_prob for at in range(0, len(grid), rows_max)]
     axes = _axes(axes)
     axes.imshow(np.exp(np.concatenate(parts)).reshape(points, points), origin="lower", extent=bounds)
     return axes

@@ -113,6 +113,8 @@ def no_connection(address: str) -> Failure:
     words = f"no connection to {address}"
     if "://" in address or not re.search(r"^unix|:[0-9]+$", address):
         words += "; an address is HOST:PORT, as in 127.0.0.1:8500"
+    else:
+        words += "; check that a daemon runs there: it listens soon after its start, and calls wait while it loads"
     return Failure(grpc.StatusCode.UNAVAILABLE, words, repeatable=True)
 
 

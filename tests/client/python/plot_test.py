@@ -8,6 +8,7 @@ import pytest
 matplotlib = pytest.importorskip("matplotlib", reason="no matplotlib")
 matplotlib.use("agg")
 
+import hyperserve
 from hyperserve import plot  # noqa: E402
 
 
@@ -27,6 +28,14 @@ def test_density(client):
     assert grid.shape == (10, 10) and image.get_extent() == [-3, 3, -2, 2]
     corner = client.log_prob("rings", [[3.0, -2.0]], plan="rk4:2").log_prob  # right and bottom
     np.testing.assert_allclose(grid[0, -1], np.exp(corner[0]), rtol=1e-4)  # float32 in another batch
+
+
+def test_density_under_a_condition(client):
+    axes = plot.density(client, "two_moons", plan="rk4:2", bounds=(-1, 1, -1, 1), points=5, condition=[0.2, -0.3])
+    middle = client.log_prob("two_moons", [[0.0, 0.0]], plan="rk4:2", condition=[0.2, -0.3]).log_prob
+    np.testing.assert_allclose(axes.images[0].get_array()[2, 2], np.exp(middle[0]), rtol=1e-4)
+    with pytest.raises(hyperserve.InvalidArgumentError, match="needs one of"):
+        plot.density(client, "two_moons", points=2)
 
 
 def test_a_front_tells_learned_plans_from_classical_ones(client):

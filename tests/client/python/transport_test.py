@@ -131,7 +131,7 @@ def test_nobody_listens(calls):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     begin = time.monotonic()
-    with pytest.raises(hyperserve.UnavailableError, match=f"no connection to {address}"):
+    with pytest.raises(hyperserve.UnavailableError, match=f"no connection to {address}; check that a daemon runs"):
         calls.sample(address)
     assert 0.3 < time.monotonic() - begin < 10  # five attempts, not the whole deadline
 
