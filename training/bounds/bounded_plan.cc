@@ -6,6 +6,25 @@
 
 namespace hyperserve {
 
+Ladder RungsOf(const std::vector<BoundedPlan>& plans, const BoundedPlan& alone, double macs_most) {
+  const auto is_rung = [&](const BoundedPlan& plan) {
+    return plan.learned() && &plan != &alone && plan.calibration.macs <= macs_most;
+  };
+  const auto many = static_cast<size_t>(std::count_if(plans.begin(), plans.end(), is_rung));
+  const size_t most = std::min(many, kRungsMost);
+  Ladder rungs;
+  size_t rung = 0;
+  for (const BoundedPlan& plan : plans) {
+    bool kept = &plan == &alone;
+    if (is_rung(plan)) {
+      kept = (rung + 1) * most / many > rung * most / many;
+      ++rung;
+    }
+    if (kept) rungs.push_back(&plan);
+  }
+  return rungs;
+}
+
 std::vector<double> MacsAdded(const Ladder& ladder, const Payment& payment) {
   std::vector<double> added;
   double evaluations = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "core/model/repository/calibration.h"
@@ -22,6 +23,13 @@ struct BoundedPlan {
 
 // By ascending MACs. All but the last are learned.
 using Ladder = std::vector<const BoundedPlan*>;
+
+// The plans of which ladders are tried: `alone`, which is one of the plans, and the learned ones of
+// at most so many MACs. Of more than kRungsMost of these so many, evenly spread: a solver may have
+// 65, and the ladders of all would take years. Precondition: ascending MACs; so is the result.
+inline constexpr size_t kRungsMost = 10;
+Ladder RungsOf(const std::vector<BoundedPlan>& plans, const BoundedPlan& alone,
+               double macs_most = std::numeric_limits<double>::infinity());
 
 // How a row pays for a ladder.
 struct Payment {

@@ -48,11 +48,8 @@ double MeanOf(const std::vector<uint32_t>& exact, const std::vector<size_t>& pla
 
 OracleMacs MacsOfOracles(const std::vector<BoundedPlan>& plans, const BoundedPlan& alone,
                          double error, size_t first) {
-  Ladder all;  // those that a ladder may hold
+  const Ladder all = RungsOf(plans, alone);
   std::vector<double> cheapest;
-  for (const BoundedPlan& plan : plans) {
-    if (plan.learned() || &plan == &alone) all.push_back(&plan);
-  }
   std::vector<uint32_t> exact;
   for (size_t row = first; row < alone.errors.size(); row += 2) {
     double cost = kNever;

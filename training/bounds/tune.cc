@@ -90,11 +90,7 @@ class Tuner {
 
 // All ladders of two and of three plans.
 std::vector<Ladder> Ladders(const std::vector<BoundedPlan>& plans, const BoundedPlan& alone) {
-  Ladder all;
-  for (const BoundedPlan& plan : plans) {
-    const bool cheap = plan.calibration.macs <= kMacsMost * alone.calibration.macs;
-    if (&plan == &alone || (plan.learned() && cheap)) all.push_back(&plan);
-  }
+  const Ladder all = RungsOf(plans, alone, kMacsMost * alone.calibration.macs);
   std::vector<Ladder> ladders;
   for (size_t i = 0; i < all.size(); ++i) {
     if (!all[i]->learned()) continue;

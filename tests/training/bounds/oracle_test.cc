@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/model/repository/calibration.h"
 #include "core/plan/plan.h"
 #include "training/bounds/bounded_plan.h"
@@ -17,7 +20,7 @@ constexpr size_t kRows = 400;  // 200 of which count; 2 of them may miss
 
 // A plan whose even rows err by 1, but for the first `exact` of them, which have no error; odd rows
 // are not looked at.
-BoundedPlan MakePlan(const char* name, size_t exact, double macs, double evaluation_macs) {
+BoundedPlan MakePlan(const std::string& name, size_t exact, double macs, double evaluation_macs) {
   BoundedPlan plan{.macs = macs, .evaluation_macs = evaluation_macs};
   plan.calibration.plan = ParsePlan(name).value();
   plan.calibration.macs = macs;
@@ -61,6 +64,24 @@ TEST(OracleTest, ThePlanAloneMayMissByOneRowOfAHundred) {
   // The rows that miss pay for the cheapest plan of the ladder.
   EXPECT_DOUBLE_EQ(MacsOfOracles(plans, plans[1], 0.5, 0).paid, 42);
   EXPECT_DOUBLE_EQ(MacsOfOracles(plans, plans[1], 0.5, 0).free, (2 * 12 + 198 * 42) / 200.0);
+}
+
+TEST(OracleTest, OfManyPlansSomeAreTried) {
+  std::vector<BoundedPlan> plans;
+  for (size_t n = 1; n <= 64; ++n) {
+    plans.push_back(MakePlan(absl::StrCat("learned:", n), 3 * n, 12.0 * static_cast<double>(n),
+                             10.0 * static_cast<double>(n)));
+  }
+  const Ladder rungs = RungsOf(plans, plans[40], 12 * 50.0);
+  EXPECT_EQ(rungs.size(), kRungsMost + 1);
+  EXPECT_EQ(std::ranges::count(rungs, &plans[40]), 1);
+  EXPECT_TRUE(std::ranges::is_sorted(rungs));
+  EXPECT_LE(rungs.back(), &plans[49]);
+  plans.push_back(MakePlan("dopri5:1e-3", 200, 2000, 0));
+  const OracleMacs macs = MacsOfOracles(plans, plans.back(), 0.5, 0);
+  EXPECT_LT(macs.free, macs.reused);
+  EXPECT_LT(macs.reused, macs.paid);
+  EXPECT_LT(macs.paid, 2000);
 }
 
 }  // namespace
